@@ -1,0 +1,1 @@
+"""The log: ports and adapters (`port`, `memory`, `postgres`, `kafka`)."""

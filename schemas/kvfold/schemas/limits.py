@@ -1,0 +1,93 @@
+"""Every limit of kvfold in one place, related by asserts at import.
+
+A limit that a decision depends on is a constant of the record type's version: it never changes for records that
+are already in the log. Sizes are bytes unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "BATCH_BYTES_MAX",
+    "BATCH_RECORDS_MAX",
+    "BODY_DRAIN_BYTES_MAX",
+    "CAPSULE_BATCH_BYTES_MAX",
+    "CAPSULE_BATCH_OPERATIONS_MAX",
+    "CAPSULE_KEY_BYTES_MAX",
+    "CAPSULE_LIST_KEYS_MAX",
+    "CAPSULE_QUOTA_BYTES_DEFAULT",
+    "CAPSULE_VALUE_BYTES_MAX",
+    "CLOUDEVENTS_BATCH_EVENTS_MAX",
+    "DEDUPE_WINDOW_MS",
+    "DEPLOYMENT_KEY_BYTES_MAX",
+    "DEPLOYMENT_NAME_BYTES_MAX",
+    "DEPLOYMENT_VALUE_BYTES_MAX",
+    "DETAIL_CHARS_MAX",
+    "HEADER_TEXT_BYTES_MAX",
+    "INT64_MAX",
+    "JSON_BODY_BYTES_MAX",
+    "JSON_DEPTH_MAX",
+    "NAME_PART_BYTES_MAX",
+    "OPEN_WAIT_SECONDS_MAX",
+    "ORCHESTRATION_KV_KEYS_MAX",
+    "ORCHESTRATION_KV_KEY_BYTES_MAX",
+    "ORCHESTRATION_KV_VALUE_BYTES_MAX",
+    "ORCHESTRATION_NAME_BYTES_MAX",
+    "PAGE_LIMIT_DEFAULT",
+    "PAGE_LIMIT_MAX",
+    "RECORD_BYTES_MAX",
+    "RECORD_KEY_BYTES_MAX",
+    "SECRET_ENVELOPE_OVERHEAD_MAX",
+]
+
+INT64_MAX: Final = 2**63 - 1
+
+# --- the log ---
+RECORD_BYTES_MAX: Final = 2 * 1024 * 1024  # max.message.bytes of the topic, max_request_size of the producer
+RECORD_KEY_BYTES_MAX: Final = 512
+HEADER_TEXT_BYTES_MAX: Final = 8 * 1024  # one header's value; longer is malformed
+JSON_BODY_BYTES_MAX: Final = 1024 * 1024
+JSON_DEPTH_MAX: Final = 64
+DETAIL_CHARS_MAX: Final = 512
+DEDUPE_WINDOW_MS: Final = 7 * 24 * 60 * 60 * 1000
+
+# --- orchestrations (000, "Size limits") ---
+ORCHESTRATION_KV_KEYS_MAX: Final = 10
+ORCHESTRATION_KV_VALUE_BYTES_MAX: Final = 16_384
+ORCHESTRATION_KV_KEY_BYTES_MAX: Final = 256
+ORCHESTRATION_NAME_BYTES_MAX: Final = 256  # instance ids; orchestration, activity and event names
+
+# --- capsules (002, "Key and value constraints") ---
+NAME_PART_BYTES_MAX: Final = 128  # principal, capsule id
+CAPSULE_KEY_BYTES_MAX: Final = 256
+CAPSULE_VALUE_BYTES_MAX: Final = 1_048_576
+CAPSULE_LIST_KEYS_MAX: Final = 1_024
+CAPSULE_QUOTA_BYTES_DEFAULT: Final = 64 * 1024 * 1024
+CAPSULE_BATCH_BYTES_MAX: Final = 1_048_576
+CAPSULE_BATCH_OPERATIONS_MAX: Final = 1_024
+
+# --- deployments (003, "The model") ---
+DEPLOYMENT_NAME_BYTES_MAX: Final = 128  # deployment id, namespace
+DEPLOYMENT_KEY_BYTES_MAX: Final = 1_024
+DEPLOYMENT_VALUE_BYTES_MAX: Final = 1_048_576
+SECRET_ENVELOPE_OVERHEAD_MAX: Final = 4 + 1 + 255 + 12 + 16  # magic, length, key id, nonce, tag
+
+# --- reads and HTTP ---
+PAGE_LIMIT_DEFAULT: Final = 100
+PAGE_LIMIT_MAX: Final = 1_024
+BODY_DRAIN_BYTES_MAX: Final = 8 * 1024 * 1024
+CLOUDEVENTS_BATCH_EVENTS_MAX: Final = 1_000
+OPEN_WAIT_SECONDS_MAX: Final = 8.0  # how long a key write or a position demand may wait
+
+# --- the projector's batches ---
+BATCH_RECORDS_MAX: Final = 4_000
+BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+
+assert CAPSULE_VALUE_BYTES_MAX < RECORD_BYTES_MAX, "the log's own limit must never bite first"
+assert DEPLOYMENT_VALUE_BYTES_MAX + SECRET_ENVELOPE_OVERHEAD_MAX < RECORD_BYTES_MAX
+assert JSON_BODY_BYTES_MAX + 32 * HEADER_TEXT_BYTES_MAX < RECORD_BYTES_MAX
+assert CAPSULE_LIST_KEYS_MAX <= PAGE_LIMIT_MAX
+assert len("c:") + 2 * NAME_PART_BYTES_MAX + len(":capsule:") <= RECORD_KEY_BYTES_MAX
+assert len("o:") + ORCHESTRATION_NAME_BYTES_MAX <= RECORD_KEY_BYTES_MAX
+assert BATCH_BYTES_MAX > RECORD_BYTES_MAX
