@@ -128,7 +128,7 @@ class LogReader(Protocol):
         Raises:
             LogUnavailableError: the server does not answer; the position is kept, poll again.
             LogDivergedError: `offset-out-of-range`: an assigned offset is below the log's start or above its end;
-                `partitions` on the error's message names it. Nothing is skipped.
+                its `partitions` names them, and the others go on once these are no longer assigned. Nothing is skipped.
         """
         ...
 

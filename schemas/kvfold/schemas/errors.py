@@ -72,11 +72,13 @@ class LogMisconfiguredError(ConfigurationError):
 class LogDivergedError(KvfoldError):
     """The log is not the one that was folded: it was made anew, truncated, or trimmed past the stored offset.
 
-    `code` is `log-diverged` or `offset-out-of-range`. An operator has to decide; nothing jumps by itself.
+    `code` is `log-diverged` or `offset-out-of-range`, `partitions` the ones concerned. An operator has to decide;
+    nothing jumps by itself.
     """
 
-    def __init__(self, message: str, *, code: str = "log-diverged") -> None:
+    def __init__(self, message: str, *, code: str = "log-diverged", partitions: tuple[int, ...] = ()) -> None:
         super().__init__(message, code=code)
+        self.partitions = partitions
 
 
 class GoneError(KvfoldError):
