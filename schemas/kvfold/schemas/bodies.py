@@ -1,0 +1,228 @@
+"""The JSON bodies of mutations: strict pydantic models and the one way to read them.
+
+Unknown members are refused: a body that means more than this release knows is a new version of its type. The models
+are the source of the JSON Schemas in `schemas/kvfold/schemas/json/`. What pydantic says of an error never reaches a
+decision (its wording may change between releases); only the place of the error does.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kvfold.schemas.errors import InvalidError
+from kvfold.schemas.limits import INT64_MAX
+from kvfold.schemas.strict_json import decode_json
+
+__all__ = [
+    "BODY_MODELS",
+    "EVENT_KINDS",
+    "Body",
+    "CustomStatusUpdated",
+    "Event",
+    "ExecutionsPruned",
+    "FormatRaised",
+    "InstanceDeleted",
+    "KeyValueCleared",
+    "KeyValueSet",
+    "KeyValuesCleared",
+    "OrchestrationCompleted",
+    "OrchestrationContinuedAsNew",
+    "OrchestrationEvents",
+    "OrchestrationFailed",
+    "Parent",
+    "QuotaSet",
+    "Started",
+    "UnknownEventKindError",
+    "parse_body",
+]
+
+_Int = Annotated[int, Field(ge=0, le=INT64_MAX)]
+_Id = Annotated[int, Field(ge=1, le=INT64_MAX)]
+_EVENTS_MAX: Final = 10_000
+
+
+class Body(BaseModel):
+    """Base of all bodies: frozen, strict (no coercion), no unknown members."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class QuotaSet(Body):
+    """`capsule.quota-set`: the most bytes (keys and values) the namespace may hold; below the usage is allowed."""
+
+    bytes_max: _Int
+
+
+class FormatRaised(Body):
+    """`system.format-raised`: the partition's new format level, the current one + 1."""
+
+    level: _Id
+
+
+class Parent(Body):
+    """The turn that asked for a child orchestration."""
+
+    instance_id: str
+    incarnation: _Int
+    execution_id: _Id
+    event_id: _Id
+
+
+class Started(Body):
+    """`orchestration.started`: makes an instance. `input` is any JSON value.
+
+    `runtime` instances are run by kvfold's workers; `external` ones belong to a service with an orchestrator of its own
+    and accept `orchestration.events`.
+    """
+
+    name: str
+    input: Any = None
+    mode: Literal["runtime", "external"] = "runtime"
+    parent: Parent | None = None
+
+
+class KeyValueSet(Body):
+    """A key was set (row O1); recorded even where the value is unchanged."""
+
+    kind: Literal["KeyValueSet"]
+    key: str
+    value: str
+
+
+class KeyValueCleared(Body):
+    """A key was removed (row O5); recorded even where it was absent."""
+
+    kind: Literal["KeyValueCleared"]
+    key: str
+
+
+class KeyValuesCleared(Body):
+    """Every key of the instance was removed (row O6)."""
+
+    kind: Literal["KeyValuesCleared"]
+
+
+class CustomStatusUpdated(Body):
+    """The instance's custom status is now this text; null clears it."""
+
+    kind: Literal["CustomStatusUpdated"]
+    status: str | None
+
+
+class OrchestrationCompleted(Body):
+    """The instance ended well. Ends the record's list."""
+
+    kind: Literal["OrchestrationCompleted"]
+    output: Any = None
+
+
+class OrchestrationFailed(Body):
+    """The instance ended with an error. Ends the record's list."""
+
+    kind: Literal["OrchestrationFailed"]
+    error: str
+
+
+class OrchestrationContinuedAsNew(Body):
+    """The execution ended and the next one begins with this input (row O13). Ends the record's list."""
+
+    kind: Literal["OrchestrationContinuedAsNew"]
+    input: Any = None
+
+
+Event = Annotated[
+    KeyValueSet
+    | KeyValueCleared
+    | KeyValuesCleared
+    | CustomStatusUpdated
+    | OrchestrationCompleted
+    | OrchestrationFailed
+    | OrchestrationContinuedAsNew,
+    Field(discriminator="kind"),
+]
+EVENT_KINDS: Final = frozenset(
+    {
+        "KeyValueSet",
+        "KeyValueCleared",
+        "KeyValuesCleared",
+        "CustomStatusUpdated",
+        "OrchestrationCompleted",
+        "OrchestrationFailed",
+        "OrchestrationContinuedAsNew",
+    }
+)
+"""Inner event kinds of format level 1."""
+
+
+class OrchestrationEvents(Body):
+    """`orchestration.events`: what an `external` instance did, in order; all of it applies or nothing."""
+
+    execution_id: _Id
+    incarnation: _Int | None = None
+    events: Annotated[tuple[Event, ...], Field(min_length=1, max_length=_EVENTS_MAX, strict=False)]
+
+
+class ExecutionsPruned(Body):
+    """`orchestration.executions-pruned`: exactly these executions; with `keep_values` their keys stay (row O14)."""
+
+    execution_ids: Annotated[tuple[_Id, ...], Field(min_length=1, max_length=_EVENTS_MAX, strict=False)]
+    keep_values: bool = False
+
+
+class InstanceDeleted(Body):
+    """`orchestration.instance-deleted`: with `incarnation`, only if it is still that one."""
+
+    incarnation: _Int | None = None
+
+
+BODY_MODELS: Final[dict[str, type[Body]]] = {
+    "kvfold.capsule.quota-set.v1": QuotaSet,
+    "kvfold.orchestration.started.v1": Started,
+    "kvfold.orchestration.events.v1": OrchestrationEvents,
+    "kvfold.orchestration.executions-pruned.v1": ExecutionsPruned,
+    "kvfold.orchestration.instance-deleted.v1": InstanceDeleted,
+    "kvfold.system.format-raised.v1": FormatRaised,
+}
+"""The body model of every implemented JSON type."""
+
+
+class UnknownEventKindError(InvalidError):
+    """An inner event of a kind that this format level does not know."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"unknown event kind {ascii(kind[:64])}", code="unknown-type")
+
+
+def parse_body(mutation_type: str, body: bytes) -> Body:
+    """Reads the JSON body of a mutation.
+
+    Raises:
+        UnknownEventKindError: an inner event kind above the format level; the rest of the body is in order.
+        InvalidError: `malformed`: no JSON by the strict decoder, or not of the type's shape.
+    """
+    value = decode_json(body)
+    model = BODY_MODELS[mutation_type]
+    unknown = _unknown_kind(value) if model is OrchestrationEvents else None
+    if unknown is not None:
+        raise UnknownEventKindError(unknown)
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        place = ".".join(
+            str(part) for part in error.errors(include_url=False, include_input=False)[0]["loc"][:2]
+        )
+        raise InvalidError(
+            f"the JSON body does not have the shape of {mutation_type}: see {ascii(place[:80])}",
+            code="malformed",
+        ) from error
+
+
+def _unknown_kind(value: Any) -> str | None:
+    events = value.get("events") if isinstance(value, dict) else None
+    for event in events if isinstance(events, list) else ():
+        kind = event.get("kind") if isinstance(event, dict) else None
+        if isinstance(kind, str) and kind not in EVENT_KINDS:
+            return kind
+    return None

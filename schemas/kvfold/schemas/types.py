@@ -1,0 +1,124 @@
+"""The table of mutation types at format level 1 (contract, "A log record").
+
+A type's row never changes for records that are in the log: a new rule is a new version of the type, at a higher
+format level. Until 1.0 the rows with `implemented=False` are reserved: the fold answers `rejected unknown-type`, the
+door refuses them, and no golden record of them is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kvfold.schemas.precondition import PreconditionKind
+
+__all__ = ["FORMAT_LEVEL", "MUTATION_TYPES", "BodyKind", "Family", "MutationType", "SubjectRule"]
+
+FORMAT_LEVEL: Final = 1
+"""The highest format level that this release can fold."""
+
+
+class Family(StrEnum):
+    """The kinds of state, and `system` for records about the log itself."""
+
+    ORCHESTRATION = "orchestration"
+    CAPSULE = "capsule"
+    DEPLOYMENT = "deployment"
+    SYSTEM = "system"
+
+
+class BodyKind(StrEnum):
+    """What the record's value holds: raw bytes (null = missing, empty = an empty value), JSON, or nothing."""
+
+    BYTES = "bytes"
+    JSON = "json"
+    NONE = "none"
+
+
+class SubjectRule(StrEnum):
+    """What `ce_subject` means for the type: a key, a prefix (absent = the empty one), or nothing."""
+
+    KEY = "key"
+    PREFIX = "prefix"
+    NONE = "none"
+
+
+_UNCONDITIONAL = frozenset({PreconditionKind.ANY})
+_EXISTENCE = _UNCONDITIONAL | {PreconditionKind.ABSENT, PreconditionKind.PRESENT}
+_BY_VERSION = _EXISTENCE | {PreconditionKind.VERSION}
+_BY_CONTENT = _EXISTENCE | {PreconditionKind.SHA256}
+
+
+@dataclass(frozen=True, slots=True)
+class MutationType:
+    """One row of the table. `is_range` marks mutations whose effect is over a range of keys."""
+
+    name: str
+    family: Family
+    body: BodyKind
+    subject: SubjectRule = SubjectRule.NONE
+    has_namespace: bool = False
+    preconditions: frozenset[PreconditionKind] = _UNCONDITIONAL
+    is_range: bool = False
+    implemented: bool = True
+
+
+def _orchestration(verb: str, *, is_range: bool = False, implemented: bool = False) -> MutationType:
+    name = f"kvfold.orchestration.{verb}.v1"
+    return MutationType(name, Family.ORCHESTRATION, BodyKind.JSON, is_range=is_range, implemented=implemented)
+
+
+_CAPSULE, _DEPLOYMENT = Family.CAPSULE, Family.DEPLOYMENT
+_KEY, _PREFIX = SubjectRule.KEY, SubjectRule.PREFIX
+_TABLE = (
+    MutationType("kvfold.capsule.set.v1", _CAPSULE, BodyKind.BYTES, _KEY, preconditions=_BY_CONTENT),
+    MutationType("kvfold.capsule.deleted.v1", _CAPSULE, BodyKind.NONE, _KEY, preconditions=_BY_CONTENT),
+    MutationType("kvfold.capsule.prefix-cleared.v1", _CAPSULE, BodyKind.NONE, _PREFIX, is_range=True),
+    MutationType("kvfold.capsule.namespace-cleared.v1", _CAPSULE, BodyKind.NONE, is_range=True),
+    MutationType("kvfold.capsule.quota-set.v1", _CAPSULE, BodyKind.JSON),
+    MutationType("kvfold.capsule.batch.v1", _CAPSULE, BodyKind.JSON, implemented=False),
+    MutationType("kvfold.capsule.restored.v1", _CAPSULE, BodyKind.BYTES, _KEY, implemented=False),
+    MutationType(
+        "kvfold.deployment.put.v1",
+        _DEPLOYMENT,
+        BodyKind.BYTES,
+        _KEY,
+        has_namespace=True,
+        preconditions=_BY_VERSION,
+    ),
+    MutationType(
+        "kvfold.deployment.deleted.v1",
+        _DEPLOYMENT,
+        BodyKind.NONE,
+        _KEY,
+        has_namespace=True,
+        preconditions=_BY_VERSION,
+    ),
+    MutationType("kvfold.deployment.undeployed.v1", _DEPLOYMENT, BodyKind.NONE, is_range=True),
+    MutationType(
+        "kvfold.deployment.restored.v1",
+        _DEPLOYMENT,
+        BodyKind.BYTES,
+        _KEY,
+        has_namespace=True,
+        implemented=False,
+    ),
+    _orchestration("started", implemented=True),
+    _orchestration("events", implemented=True),
+    _orchestration("executions-pruned", is_range=True, implemented=True),
+    _orchestration("instance-deleted", is_range=True, implemented=True),
+    _orchestration("turn"),
+    _orchestration("activity-completed"),
+    _orchestration("activity-failed"),
+    _orchestration("timer-fired"),
+    _orchestration("event-raised"),
+    _orchestration("cancel-requested"),
+    _orchestration("child-completed"),
+    _orchestration("child-failed"),
+    _orchestration("delivered"),
+    MutationType("kvfold.system.format-raised.v1", Family.SYSTEM, BodyKind.JSON),
+)
+
+MUTATION_TYPES: Final[dict[str, MutationType]] = {row.name: row for row in _TABLE}
+"""Every type of format level 1, by its full name."""
