@@ -27,6 +27,7 @@ __all__ = [
     "KeyValueCleared",
     "KeyValueSet",
     "KeyValuesCleared",
+    "MisshapenBodyError",
     "OrchestrationCompleted",
     "OrchestrationContinuedAsNew",
     "OrchestrationEvents",
@@ -192,7 +193,16 @@ class UnknownEventKindError(InvalidError):
     """An inner event of a kind that this format level does not know."""
 
     def __init__(self, kind: str) -> None:
-        super().__init__(f"unknown event kind {ascii(kind[:64])}", code="unknown-type")
+        super().__init__(f"unknown event kind {kind[:64]!a}", code="unknown-type")
+
+
+class MisshapenBodyError(InvalidError):
+    """JSON, and not of the type's shape. The message is part of decisions; `place` (of the first error) is not."""
+
+    def __init__(self, mutation_type: str, error: ValidationError) -> None:
+        super().__init__(f"the JSON body does not have the shape of {mutation_type}", code="malformed")
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        self.place = ".".join(str(part) for part in first["loc"]) or "the whole body"
 
 
 def parse_body(mutation_type: str, body: bytes) -> Body:
@@ -210,13 +220,7 @@ def parse_body(mutation_type: str, body: bytes) -> Body:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        place = ".".join(
-            str(part) for part in error.errors(include_url=False, include_input=False)[0]["loc"][:2]
-        )
-        raise InvalidError(
-            f"the JSON body does not have the shape of {mutation_type}: see {ascii(place[:80])}",
-            code="malformed",
-        ) from error
+        raise MisshapenBodyError(mutation_type, error) from error
 
 
 def _unknown_kind(value: Any) -> str | None:

@@ -1,0 +1,1 @@
+"""Decisions, pure: one module a family, `dispatch` for the one entry."""

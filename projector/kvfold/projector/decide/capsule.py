@@ -1,0 +1,54 @@
+"""Decisions about capsules (002, "Key and value constraints", "Atomic compare-and-swap"; rows C6, C7, C10, C15)."""
+
+from __future__ import annotations
+
+from kvfold.projector.decide.state import CapsuleState
+from kvfold.schemas.form import Formed, rejected
+from kvfold.schemas.limits import CAPSULE_QUOTA_BYTES_DEFAULT
+from kvfold.schemas.names import utf8_length
+from kvfold.schemas.outcome import Decision, DecisionStatus
+
+__all__ = ["decide_capsule"]
+
+
+def decide_capsule(formed: Formed, state: CapsuleState) -> Decision:
+    """The outcome of a valid capsule mutation against its namespace's state."""
+    match formed.mutation.type:
+        case "kvfold.capsule.set.v1":
+            return _decide_set(formed, state)
+        case "kvfold.capsule.deleted.v1":
+            conflict = _conflict(formed, state)
+            return conflict or Decision(DecisionStatus.APPLIED, version=_version(state))
+        case "kvfold.capsule.prefix-cleared.v1" | "kvfold.capsule.namespace-cleared.v1":
+            return Decision(DecisionStatus.APPLIED, removed=state.range.count)
+        case "kvfold.capsule.quota-set.v1":
+            return Decision(DecisionStatus.APPLIED)
+    raise AssertionError(f"no decision for {formed.mutation.type}")
+
+
+def _decide_set(formed: Formed, state: CapsuleState) -> Decision:
+    conflict = _conflict(formed, state)
+    if conflict is not None:
+        return conflict
+    mutation, entry = formed.mutation, state.entry
+    assert mutation.subject is not None and mutation.body is not None
+    key_bytes = utf8_length(mutation.subject)
+    before = 0 if entry is None else key_bytes + (entry.size or 0)
+    growth = key_bytes + len(mutation.body) - before
+    quota = CAPSULE_QUOTA_BYTES_DEFAULT if state.bytes_max is None else state.bytes_max
+    # Shrinking is always allowed, also above a quota that was lowered (row C10).
+    if growth > 0 and state.bytes + growth > quota:
+        return rejected("quota", f"{state.bytes + growth} bytes would be above the quota of {quota}")
+    return Decision(DecisionStatus.APPLIED, version=_version(state) + 1)
+
+
+def _conflict(formed: Formed, state: CapsuleState) -> Decision | None:
+    entry = state.entry
+    current = None if entry is None or entry.sha256 is None else entry.sha256.hex()
+    if formed.mutation.expected.holds(current):
+        return None
+    return Decision(DecisionStatus.CONFLICT, "cas-mismatch", version=_version(state))
+
+
+def _version(state: CapsuleState) -> int:
+    return 0 if state.entry is None else state.entry.version

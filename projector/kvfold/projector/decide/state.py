@@ -1,0 +1,85 @@
+"""What a decision may look at: the state of one scope, and where the record stands. All of it comes from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kvfold.projector.tables import Instance, KvEntry
+
+__all__ = [
+    "CapsuleState",
+    "DeploymentState",
+    "Head",
+    "OrchestrationState",
+    "Place",
+    "RangeTotals",
+    "ScopeState",
+    "SystemState",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record stands: partition, offset, and effective time in milliseconds since 1970."""
+
+    partition: int
+    offset: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """An entry without its value: version, size of the value in bytes (None = tombstone), and SHA-256 for capsules."""
+
+    version: int
+    size: int | None
+    sha256: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTotals:
+    """What a range mutation would remove: live entries, bytes of their keys and values, highest version (0 = none)."""
+
+    count: int = 0
+    bytes: int = 0
+    version_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CapsuleState:
+    """A capsule namespace: usage, quota (None = the default), the entry meant, the range meant."""
+
+    keys: int = 0
+    bytes: int = 0
+    bytes_max: int | None = None
+    entry: Head | None = None
+    range: RangeTotals = RangeTotals()
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentState:
+    """A deployment: version floor, the entry meant (a tombstone counts as absent), the range meant."""
+
+    version_floor: int = 0
+    entry: Head | None = None
+    range: RangeTotals = RangeTotals()
+
+
+@dataclass(frozen=True, slots=True)
+class OrchestrationState:
+    """An instance with all its keys (ten at most); `executions` are the ones that still have rows (for a prune)."""
+
+    instance: Instance | None
+    kv: Mapping[str, KvEntry]
+    executions: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SystemState:
+    """The partition's format level."""
+
+    format_level: int
+
+
+ScopeState = CapsuleState | DeploymentState | OrchestrationState | SystemState
