@@ -159,8 +159,8 @@ class MutationId(NamedTuple):
     """The index that finds repeats: where a mutation id was first decided, and what it asked for."""
 
     partition: int
-    scope: str
     id: str
+    scope: str
     record_offset: int
     fingerprint: bytes
     time_ms: int
@@ -176,7 +176,7 @@ class PartitionState(NamedTuple):
     time_ms: int
     format_level: int
     last_offset: int | None
-    last_id: str | None
+    last_digest: str | None
     last_timestamp_ms: int | None
 
 
@@ -237,7 +237,7 @@ TABLES: Final[dict[str, TableSpec]] = {
             "int4 int8 text uuid text text text text text text int8 int8 text int8 int8",
             2,
         ),
-        _spec("mutation_id", MutationId, "int4 text uuid int8 bytea int8", 3),
+        _spec("mutation_id", MutationId, "int4 uuid text int8 bytea int8", 3),
     )
 }
 """Every table that the fold writes, by name (the offset row and the claims are the store's own)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvfold.projector.tables import Instance, KvEntry
+from kvfold.projector.tables import Execution, Instance, KvEntry
 
 __all__ = [
     "CapsuleState",
@@ -68,10 +68,14 @@ class DeploymentState:
 
 @dataclass(frozen=True, slots=True)
 class OrchestrationState:
-    """An instance with all its keys (ten at most); `executions` are the ones that still have rows (for a prune)."""
+    """An instance with all its keys (ten at most) and its current execution.
+
+    `executions` are the ones that still have rows; filled for a prune only.
+    """
 
     instance: Instance | None
     kv: Mapping[str, KvEntry]
+    execution: Execution | None = None
     executions: frozenset[int] = frozenset()
 
 

@@ -1,0 +1,344 @@
+"""The fold, pure: what a decision changes. It asserts what `decide` promised and never decides anything itself.
+
+A change names full rows, so that a store needs no knowledge of the families: `puts` are rows that are now current,
+`removals` keys that are gone, `additions` rows of tables that only grow. A mutation over a range names the range; the
+store carries it out in one statement. Worked example, a second write of one key:
+
+```
+fold(CapsuleState(keys=1, bytes=9, entry=Head(1, 5, …)), set "todo" = b"hello!", applied version 2)
+→ puts capsule_entry("c:…", "todo", 2, b"hello!", …) and capsule_scope("c:…", keys=1, bytes=10)
+```
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvfold.projector.decide.state import (
+    CapsuleState,
+    DeploymentState,
+    OrchestrationState,
+    Place,
+    ScopeState,
+    SystemState,
+)
+from kvfold.projector.tables import (
+    CapsuleEntry,
+    CapsuleScope,
+    DeploymentEntry,
+    DeploymentScope,
+    Execution,
+    HistoryEvent,
+    Instance,
+    KvEntry,
+    Row,
+)
+from kvfold.schemas.bodies import (
+    CustomStatusUpdated,
+    Event,
+    ExecutionsPruned,
+    InstanceDeleted,
+    KeyValueCleared,
+    KeyValuesCleared,
+    KeyValueSet,
+    OrchestrationCompleted,
+    OrchestrationContinuedAsNew,
+    OrchestrationEvents,
+    OrchestrationFailed,
+    QuotaSet,
+    Started,
+)
+from kvfold.schemas.form import Formed
+from kvfold.schemas.names import utf8_length
+from kvfold.schemas.outcome import Decision, DecisionStatus
+from kvfold.schemas.strict_json import encode_json
+
+__all__ = ["Changes", "RangeRemoval", "fold"]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRemoval:
+    """Rows of a scope that go: all of them, those under a key prefix, or those of some executions."""
+
+    table: str
+    scope: str
+    prefix: str | None = None
+    execution_ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one applied mutation changes, by table name; a removal names the row's key columns."""
+
+    puts: tuple[tuple[str, Row], ...] = ()
+    removals: tuple[tuple[str, Row], ...] = ()
+    additions: tuple[tuple[str, Row], ...] = ()
+    ranges: tuple[RangeRemoval, ...] = ()
+    format_level: int | None = None
+
+
+def fold(state: ScopeState, formed: Formed, decision: Decision, place: Place) -> Changes:
+    """The changes of an applied mutation to its scope's state."""
+    assert decision.status is DecisionStatus.APPLIED, "only an applied mutation changes state"
+    match state:
+        case CapsuleState():
+            return _fold_capsule(state, formed, decision, place)
+        case DeploymentState():
+            return _fold_deployment(state, formed, decision, place)
+        case OrchestrationState():
+            return _fold_orchestration(state, formed, place)
+        case SystemState(format_level=level):
+            assert decision.version == level + 1
+            return Changes(format_level=decision.version)
+
+
+def _fold_capsule(state: CapsuleState, formed: Formed, decision: Decision, place: Place) -> Changes:
+    mutation = formed.mutation
+    scope, key, entry = mutation.scope, mutation.subject, state.entry
+    match mutation.type:
+        case "kvfold.capsule.set.v1":
+            assert key is not None and mutation.body is not None and decision.version is not None
+            assert decision.version == (entry.version if entry else 0) + 1, "versions step by one"
+            growth = len(mutation.body) - (entry.size or 0 if entry else -utf8_length(key))
+            digest = hashlib.sha256(mutation.body).digest()
+            row = CapsuleEntry(
+                scope,
+                key,
+                decision.version,
+                mutation.body,
+                digest,
+                mutation.actor,
+                place.offset,
+                place.time_ms,
+            )
+            usage = _usage(state, scope, keys=0 if entry else 1, size=growth)
+            return Changes(puts=(("capsule_entry", row), ("capsule_scope", usage)))
+        case "kvfold.capsule.deleted.v1":
+            assert key is not None
+            if entry is None:
+                return Changes()
+            usage = _usage(state, scope, keys=-1, size=-(utf8_length(key) + (entry.size or 0)))
+            return Changes(puts=(("capsule_scope", usage),), removals=(("capsule_entry", (scope, key)),))
+        case "kvfold.capsule.prefix-cleared.v1" | "kvfold.capsule.namespace-cleared.v1":
+            assert decision.removed == state.range.count
+            if state.range.count == 0:
+                return Changes()
+            usage = _usage(state, scope, keys=-state.range.count, size=-state.range.bytes)
+            removal = RangeRemoval("capsule_entry", scope, prefix=mutation.subject)
+            return Changes(puts=(("capsule_scope", usage),), ranges=(removal,))
+        case "kvfold.capsule.quota-set.v1":
+            assert isinstance(formed.body, QuotaSet)
+            row_ = CapsuleScope(scope, state.keys, state.bytes, formed.body.bytes_max)
+            return Changes(puts=(("capsule_scope", row_),))
+    raise AssertionError(f"no fold for {mutation.type}")
+
+
+def _usage(state: CapsuleState, scope: str, *, keys: int, size: int) -> CapsuleScope:
+    usage = CapsuleScope(scope, state.keys + keys, state.bytes + size, state.bytes_max)
+    assert usage.keys >= 0 and usage.bytes >= 0, "usage is never negative"
+    return usage
+
+
+def _fold_deployment(state: DeploymentState, formed: Formed, decision: Decision, place: Place) -> Changes:
+    mutation = formed.mutation
+    scope, entry, version = mutation.scope, state.entry, decision.version
+    if mutation.type == "kvfold.deployment.undeployed.v1":
+        # Tombstones go too: the floor remembers the highest version for all of them.
+        if state.range.version_max == 0:
+            return Changes()
+        floor = max(state.version_floor, state.range.version_max)
+        removal = RangeRemoval("deployment_entry", scope)
+        return Changes(puts=(("deployment_scope", DeploymentScope(scope, floor)),), ranges=(removal,))
+    assert mutation.namespace is not None and mutation.subject is not None and version is not None
+    if mutation.type == "kvfold.deployment.deleted.v1" and version == 0:
+        return Changes()
+    if mutation.type == "kvfold.deployment.put.v1":
+        assert mutation.body is not None and version > (entry.version if entry else state.version_floor)
+    else:
+        assert entry is not None and entry.version == version, "a tombstone keeps the version"
+    row = DeploymentEntry(
+        scope,
+        mutation.namespace,
+        mutation.subject,
+        version,
+        mutation.body if mutation.type == "kvfold.deployment.put.v1" else None,
+        mutation.actor,
+        place.offset,
+        place.time_ms,
+    )
+    return Changes(puts=(("deployment_entry", row),))
+
+
+def _fold_orchestration(state: OrchestrationState, formed: Formed, place: Place) -> Changes:
+    scope = formed.mutation.scope
+    match formed.body:
+        case Started() as body:
+            assert state.instance is None
+            return _start(formed, body, place)
+        case OrchestrationEvents() as body:
+            return _EventFold(formed, body, state, place).changes()
+        case ExecutionsPruned() as body:
+            pruned = tuple(sorted(state.executions.intersection(body.execution_ids)))
+            rows = ("orchestration_event", "orchestration_execution")
+            ranges = tuple(RangeRemoval(table, scope, execution_ids=pruned) for table in rows if pruned)
+            # Keys go by the ids that the record names, also of executions whose rows went before (row O14).
+            stale = () if body.keep_values else _written_by(state.kv, set(body.execution_ids))
+            return Changes(removals=tuple(("orchestration_kv", (scope, key)) for key in stale), ranges=ranges)
+        case InstanceDeleted():
+            tables = (
+                "orchestration_event",
+                "orchestration_execution",
+                "orchestration_kv",
+                "orchestration_instance",
+            )
+            return Changes(ranges=tuple(RangeRemoval(table, scope) for table in tables))
+        case _:
+            raise AssertionError(f"no fold for {formed.mutation.type}")
+
+
+def _written_by(kv: Mapping[str, KvEntry], executions: set[int]) -> tuple[str, ...]:
+    return tuple(sorted(key for key, row in kv.items() if row.execution_id in executions))
+
+
+def _start(formed: Formed, body: Started, place: Place) -> Changes:
+    mutation = formed.mutation
+    text = encode_json(body.input).decode()
+    instance = Instance(
+        scope=mutation.scope,
+        incarnation=place.offset,
+        execution_id=1,
+        mode=body.mode,
+        name=body.name,
+        status="Running",
+        input=text,
+        output=None,
+        failure=None,
+        custom_status=None,
+        worker=None,
+        history_length=0,
+        created_ms=place.time_ms,
+        updated_ms=place.time_ms,
+        updated_at=place.offset,
+    )
+    execution = Execution(mutation.scope, 1, "Running", text, None, None, "{}", place.time_ms, None)
+    return Changes(puts=(("orchestration_instance", instance), ("orchestration_execution", execution)))
+
+
+@dataclass(slots=True)
+class _EventFold:
+    """The events of one record, applied in order. Mutable while it runs; what it gives is a value."""
+
+    formed: Formed
+    body: OrchestrationEvents
+    state: OrchestrationState
+    place: Place
+    kv: dict[str, KvEntry] = field(default_factory=dict)
+    instance_changes: dict[str, Any] = field(default_factory=dict)
+    execution_end: dict[str, Any] | None = None
+    next_input: str | None = None
+
+    def changes(self) -> Changes:
+        instance = self.state.instance
+        assert instance is not None and instance.status == "Running" and instance.mode == "external"
+        self.kv = dict(self.state.kv)
+        for event in self.body.events:
+            self._apply(event)
+        mutation = self.formed.mutation
+        changes: dict[str, Any] = {
+            "worker": mutation.actor or mutation.source,
+            "history_length": instance.history_length + len(self.body.events),
+            "updated_ms": self.place.time_ms,
+            "updated_at": self.place.offset,
+        }
+        updated = instance._replace(**(changes | self.instance_changes))
+        puts: list[tuple[str, Row]] = [("orchestration_instance", updated)]
+        puts += [
+            ("orchestration_kv", row)
+            for key, row in sorted(self.kv.items())
+            if self.state.kv.get(key) is not row
+        ]
+        gone = sorted(set(self.state.kv) - set(self.kv))
+        return Changes(
+            puts=tuple(puts + self._executions()),
+            removals=tuple(("orchestration_kv", (instance.scope, key)) for key in gone),
+            additions=tuple(("orchestration_event", row) for row in self._history(instance)),
+        )
+
+    def _apply(self, event: Event) -> None:
+        mutation, execution_id = self.formed.mutation, self.body.execution_id
+        match event:
+            case KeyValueSet():
+                self.kv[event.key] = KvEntry(
+                    mutation.scope,
+                    event.key,
+                    event.value,
+                    execution_id,
+                    mutation.actor,
+                    self.place.offset,
+                    self.place.time_ms,
+                )
+            case KeyValueCleared():
+                self.kv.pop(event.key, None)
+            case KeyValuesCleared():
+                self.kv.clear()
+            case CustomStatusUpdated():
+                self.instance_changes["custom_status"] = event.status
+            case OrchestrationCompleted():
+                self._end(status="Completed", output=encode_json(event.output).decode())
+            case OrchestrationFailed():
+                self._end(status="Failed", failure=event.error)
+            case OrchestrationContinuedAsNew():
+                self.next_input = encode_json(event.input).decode()
+                self.execution_end = {"status": "ContinuedAsNew"}
+                self.instance_changes |= {
+                    "execution_id": execution_id + 1,
+                    "input": self.next_input,
+                    "history_length": 0,
+                }
+
+    def _end(self, **changes: Any) -> None:
+        self.execution_end = changes
+        self.instance_changes |= changes
+
+    def _executions(self) -> list[tuple[str, Row]]:
+        """Rows of the execution that ended and of the one that began, where the record's last event says so."""
+        if self.execution_end is None:
+            return []
+        current = self.state.execution
+        assert current is not None and current.execution_id == self.body.execution_id
+        ended = current._replace(ended_ms=self.place.time_ms, **self.execution_end)
+        rows: list[tuple[str, Row]] = [("orchestration_execution", ended)]
+        if self.next_input is not None:
+            # The seed of execution n+1 is what is live after its continue-as-new.
+            seed = encode_json({key: row.value for key, row in self.kv.items()}).decode()
+            following = current.execution_id + 1
+            begun = Execution(
+                current.scope,
+                following,
+                "Running",
+                self.next_input,
+                None,
+                None,
+                seed,
+                self.place.time_ms,
+                None,
+            )
+            rows.append(("orchestration_execution", begun))
+        return rows
+
+    def _history(self, instance: Instance) -> list[HistoryEvent]:
+        return [
+            HistoryEvent(
+                instance.scope,
+                self.body.execution_id,
+                instance.history_length + number,
+                event.kind,
+                encode_json(event.model_dump()).decode(),
+                self.place.offset,
+                self.place.time_ms,
+            )
+            for number, event in enumerate(self.body.events, 1)
+        ]

@@ -1,0 +1,5 @@
+-- Live projector processes, for fair shares.
+CREATE TABLE {g}.worker (
+    owner text COLLATE "C" PRIMARY KEY,
+    expires_at timestamptz NOT NULL
+) WITH (fillfactor = 20);
