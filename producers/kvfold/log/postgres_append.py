@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
@@ -174,32 +175,26 @@ class PostgresAppender:
     def _send(self, partition: int, group: list[_Queued], connection: GuardedConnection) -> None:
         timeout_s = max(group[0].deadline - monotonic(), _SEND_TIMEOUT_MIN_S)
         records = [queued.record for queued in group]
-        acknowledged = False
+        parameters = {
+            "partition": Int8(partition),
+            "count": Int8(len(group)),
+            "keys": [record.key for record in records],
+            "headers": [encode_headers(record.headers) for record in records],
+            "values": [record.value for record in records],
+        }
         try:
-            with connection.use(timeout_s=timeout_s) as server, server.pipeline() as pipeline:
-                cursor = server.execute(
-                    statement("append"),
-                    {
-                        "partition": Int8(partition),
-                        "count": Int8(len(group)),
-                        "keys": [record.key for record in records],
-                        "headers": [encode_headers(record.headers) for record in records],
-                        "values": [record.value for record in records],
-                    },
-                    prepare=True,
-                    binary=True,
-                )
-                pipeline.sync()  # ends the append's transaction: the notification comes after its commit
-                server.execute(statement("notify"), {"partition": Int8(partition)}, prepare=True)
-                row = cursor.fetchone()
-                assert row is not None, "the partition's row is missing"
-                base, timestamp_ms = row
-                acknowledged = True
-                for place, queued in enumerate(group):
-                    queued.future.set_result(Appended(partition, base + place, timestamp_ms))
-        except Exception as error:
-            if not acknowledged:
-                _fail(group, error)
+            with connection.use(timeout_s=timeout_s) as server:
+                row = server.execute(statement("append"), parameters, prepare=True, binary=True).fetchone()
+        except Exception as error:  # of any kind: a future that is never done is worse than an odd cause
+            _fail(group, error)
+            return
+        assert row is not None, "the partition's row is missing"
+        base, timestamp_ms = row
+        # Acknowledged from here on, whatever becomes of the notification: readers look at the ends by themselves too.
+        for place, queued in enumerate(group):
+            queued.future.set_result(Appended(partition, base + place, timestamp_ms))
+        with suppress(KvfoldError), connection.use(timeout_s=self._timeout_s) as server:
+            server.execute(statement("notify"), {"partition": Int8(partition)}, prepare=True)
 
 
 def _fail(group: list[_Queued], error: Exception) -> None:

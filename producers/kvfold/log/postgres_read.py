@@ -135,8 +135,12 @@ class PostgresLogReader:
         self._checked_at = monotonic()
 
     def _take_notifications(self, server: Connection[Any]) -> None:
-        for notification in server.notifies(timeout=0):
-            partition, _, offset = notification.payload.partition(":")
+        payloads = [notification.payload for notification in server.notifies(timeout=0)]
+        # `notifies` waits for the socket first and does not see what the library has taken in already.
+        while (taken_in := server.pgconn.notifies()) is not None:
+            payloads.append(taken_in.extra.decode(errors="replace"))
+        for payload in payloads:
+            partition, _, offset = payload.partition(":")
             if partition.isdecimal() and offset.isdecimal() and int(partition) in self._positions:
                 self._ends[int(partition)] = max(self._ends.get(int(partition), 0), int(offset) + 1)
 
