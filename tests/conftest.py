@@ -15,7 +15,6 @@ import pytest
 if TYPE_CHECKING:
     from kvfold.deploy.embedded_postgres import EmbeddedPostgres
     from support.broker import Broker
-    from support.kafka_broker import KafkaBroker
 
 __all__: list[str] = []
 
@@ -36,11 +35,11 @@ def kafka_bootstrap(kafka_broker: Broker) -> str:
 
 
 @pytest.fixture
-def own_kafka_broker(tmp_path: Path) -> Iterator[KafkaBroker]:
-    """A broker for one test, which may kill it, pause it and start it again."""
-    from support.kafka_broker import KafkaBroker
+def own_kafka_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker for one test, which may kill it, pause it and `restart` it."""
+    from support.servers import own_broker
 
-    with KafkaBroker(tmp_path / "kafka") as broker:
+    with own_broker(tmp_path / "kafka") as broker:
         yield broker
 
 

@@ -10,7 +10,6 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from support.broker import Broker
-from support.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.kafka
 
@@ -69,12 +68,8 @@ def test_a_topic_that_nobody_made_is_an_error(kafka_bootstrap: str) -> None:
 
 
 @pytest.mark.slow
-def test_restart_and_kill_keep_address_and_data(own_kafka_broker: KafkaBroker) -> None:
-    check_restarts(own_kafka_broker)
-
-
-def check_restarts(broker: Broker) -> None:
-    """Write, restart in good order, write, kill, restart, write, freeze and go on: everything is there, in order."""
+def test_restart_and_kill_keep_address_and_data(own_kafka_broker: Broker) -> None:
+    broker = own_kafka_broker
     address = broker.bootstrap
     topic = make_topic(address)
     produce(address, topic, b"first")

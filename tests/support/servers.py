@@ -22,7 +22,7 @@ from support.kafka_broker import KafkaBroker
 from support.kafka_container import KafkaContainer, docker_image_or_reason
 from support.kafka_jars import ServerMissingError
 
-__all__ = ["ExternalBroker", "fresh_database", "shared_broker"]
+__all__ = ["ExternalBroker", "fresh_database", "own_broker", "shared_broker"]
 
 
 class ExternalBroker:
@@ -58,7 +58,7 @@ class ExternalBroker:
 
 @contextmanager
 def shared_broker(directory: Path) -> Iterator[Broker]:
-    """Run a broker for as long as the context lasts; `directory` is for what it writes.
+    """Give the broker that all tests may use, for as long as the context lasts; `directory` is for what it writes.
 
     Raises `ServerMissingError`, with what was tried and what to install, where none can be had.
     """
@@ -66,6 +66,13 @@ def shared_broker(directory: Path) -> Iterator[Broker]:
     if external:
         yield ExternalBroker(external)
         return
+    with own_broker(directory) as broker:
+        yield broker
+
+
+@contextmanager
+def own_broker(directory: Path) -> Iterator[Broker]:
+    """Run a broker that nobody else uses, for as long as the context lasts; raises as `shared_broker` does."""
     image, no_docker = docker_image_or_reason()
     if image is not None:
         with KafkaContainer(image) as container:
@@ -76,7 +83,7 @@ def shared_broker(directory: Path) -> Iterator[Broker]:
         broker.start()
     except ServerMissingError as missing:
         raise ServerMissingError(
-            f"no Kafka broker for the tests. KVFOLD_TEST_KAFKA names none; Docker: {no_docker}; jars: {missing}"
+            f"no Kafka broker for the tests. Docker: {no_docker}; jars: {missing}"
         ) from missing
     try:
         yield broker
