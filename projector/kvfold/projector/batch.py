@@ -274,6 +274,11 @@ class _Projection:
                 detail = f"the mutation id was used for another mutation at offset {seen.record_offset}"
                 self._record(formed, rejected("id-reused", detail), place)
             return
+        if seen is not None:
+            # Out of the window: a new mutation, whose row takes the old one's place.
+            self._batch.removals.setdefault("mutation_id", {})[
+                place.partition, mutation.id, mutation.scope
+            ] = None
         decision = validate(formed)
         if decision is None:
             scope_state = self._scope_state(formed)

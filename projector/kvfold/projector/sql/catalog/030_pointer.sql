@@ -1,5 +1,5 @@
 -- The one row that says which generation serves. Every read selects it along with its data.
 CREATE TABLE IF NOT EXISTS kvfold.pointer (
-    only boolean PRIMARY KEY DEFAULT true CHECK (only),
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
     serving int NOT NULL
 );

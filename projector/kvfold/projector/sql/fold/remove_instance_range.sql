@@ -1,0 +1,1 @@
+DELETE FROM {g}.orchestration_instance WHERE scope = %(scope)s

@@ -1,0 +1,1 @@
+SELECT * FROM {g}.orchestration_instance WHERE scope = ANY (%(scopes)b::text[])

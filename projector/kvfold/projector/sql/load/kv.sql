@@ -1,0 +1,1 @@
+SELECT * FROM {g}.orchestration_kv WHERE scope = ANY (%(scopes)b::text[])

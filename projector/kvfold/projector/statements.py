@@ -1,0 +1,112 @@
+"""SQL of the projector: files, with `{g}` for the generation's schema, and the write statements of each table.
+
+The write statements are made from the table specifications, one shape for all tables, so that a column stands in one
+place only. Parameters are arrays in binary format, one a column.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import resources
+
+from kvfold.projector.tables import TABLES, TableSpec
+
+__all__ = [
+    "copy_sql",
+    "delete_sql",
+    "insert_sql",
+    "move_sql",
+    "schema_name",
+    "sql_file",
+    "sql_files",
+    "upsert_sql",
+]
+
+
+def schema_name(generation: int) -> str:
+    """The schema of a generation: `kvfold_g1`."""
+    return f"kvfold_g{generation}"
+
+
+@lru_cache(maxsize=512)
+def sql_file(name: str, generation: int) -> str:
+    """The statement in `sql/<name>.sql`, for a generation."""
+    text = resources.files("kvfold.projector").joinpath("sql", f"{name}.sql").read_text("utf-8")
+    return text.replace("{g}", schema_name(generation)).strip()
+
+
+def sql_files(folder: str, generation: int) -> list[str]:
+    """All statements of a folder, in the order of their names."""
+    names = sorted(
+        path.name for path in resources.files("kvfold.projector").joinpath("sql", folder).iterdir()
+    )
+    return [
+        sql_file(f"{folder}/{name.removesuffix('.sql')}", generation)
+        for name in names
+        if name.endswith(".sql")
+    ]
+
+
+def _columns_and_types(table: str) -> tuple[TableSpec, list[str], list[str]]:
+    """Of a table or its history, whose last column is `valid_to`."""
+    spec = TABLES[table.removesuffix("_history")]
+    extra = table.endswith("_history")
+    return spec, [*spec.columns, *["valid_to"] * extra], [*spec.types, *["int8"] * extra]
+
+
+def _array(type_: str) -> str:
+    # A list of Python strings goes over as text and is cast here; integers may come as a narrower type.
+    return "%b::text[]::uuid[]" if type_ == "uuid" else f"%b::{type_}[]"
+
+
+@lru_cache(maxsize=512)
+def insert_sql(table: str, generation: int) -> str:
+    """Inserts rows given as one array a column."""
+    _, columns, types = _columns_and_types(table)
+    arrays = ", ".join(_array(type_) for type_ in types)
+    return (
+        f"INSERT INTO {schema_name(generation)}.{table} ({', '.join(columns)}) SELECT * FROM unnest({arrays})"
+    )
+
+
+@lru_cache(maxsize=512)
+def upsert_sql(table: str, generation: int) -> str:
+    """Inserts rows given as one array a column, or replaces the ones with the same key."""
+    spec, columns, _ = _columns_and_types(table)
+    sets = ", ".join(f"{column} = excluded.{column}" for column in columns[spec.key_size :])
+    return f"{insert_sql(table, generation)} ON CONFLICT ({', '.join(columns[: spec.key_size])}) DO UPDATE SET {sets}"
+
+
+def _keys(spec: TableSpec, *, extra: str = "") -> tuple[str, str, str]:
+    """Key arrays, their alias and the join to the table `t`."""
+    columns, types = spec.columns[: spec.key_size], spec.types[: spec.key_size]
+    arrays = ", ".join(_array(type_) for type_ in types) + (", %b::int8[]" if extra else "")
+    alias = f"k ({', '.join(columns)}{', ' + extra if extra else ''})"
+    join = " AND ".join(f"t.{column} = k.{column}" for column in columns)
+    return arrays, alias, join
+
+
+@lru_cache(maxsize=512)
+def delete_sql(table: str, generation: int) -> str:
+    """Deletes the rows whose keys are given as one array a column."""
+    arrays, alias, join = _keys(TABLES[table])
+    return f"DELETE FROM {schema_name(generation)}.{table} t USING unnest({arrays}) AS {alias} WHERE {join}"
+
+
+@lru_cache(maxsize=512)
+def move_sql(table: str, generation: int) -> str:
+    """Moves rows to the table's history; keys as arrays, then an array of `valid_to`."""
+    arrays, alias, join = _keys(TABLES[table], extra="valid_to")
+    schema = schema_name(generation)
+    return (
+        f"WITH gone AS (DELETE FROM {schema}.{table} t USING unnest({arrays}) AS {alias} WHERE {join} "
+        f"RETURNING t.*, k.valid_to) INSERT INTO {schema}.{table}_history SELECT * FROM gone"
+    )
+
+
+@lru_cache(maxsize=512)
+def copy_sql(table: str, generation: int) -> tuple[str, list[str]]:
+    """A binary COPY into the table, and the types to declare for it."""
+    _, columns, types = _columns_and_types(table)
+    names = ", ".join(columns)
+    return f"COPY {schema_name(generation)}.{table} ({names}) FROM STDIN (FORMAT BINARY)", types
