@@ -1,0 +1,151 @@
+"""Which partitions this worker folds: claims in Postgres, the same for both logs.
+
+A claim row names owner, epoch, expiry and session. Workers take fair shares. A claim only saves work: what keeps two
+workers from writing one partition is the fence in every commit (the offset row's epoch and the expected offset), so a
+worker that was stopped past its claim and goes on can work, and never commit.
+
+Times are Postgres's; nothing here influences a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+import structlog
+from psycopg import Connection
+
+from kvfold.projector.postgres_store import translated
+from kvfold.projector.statements import sql_file
+from kvfold.schemas.errors import StoreUnavailableError
+
+__all__ = ["Claims", "Shares", "fold_session_name"]
+
+_log = structlog.get_logger(__name__)
+_FENCE_LOCK_TIMEOUT_MS: Final = 200
+_FENCE_ATTEMPTS_MAX: Final = 10
+
+
+def fold_session_name(owner: str) -> str:
+    """The application name of a worker's fold sessions, by which a successor finds and ends them."""
+    return f"kvfold-fold {owner}"[:63]
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The outcome of a turn: partitions held with their epochs, and which of them are above the fair share."""
+
+    held: Mapping[int, int]
+    surplus: tuple[int, ...]
+
+
+class Claims:
+    """One worker's claims in one generation, over a connection of its own. Belongs to one thread."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection[Any]],
+        *,
+        generation: int,
+        owner: str,
+        claim_ms: int,
+        partition_count: int,
+    ) -> None:
+        self._connect = connect
+        self._connection: Connection[Any] | None = None
+        self._generation = generation
+        self._owner = owner
+        self._claim_ms = claim_ms
+        self._partition_count = partition_count
+
+    def turn(self) -> Shares:
+        """Renews what is held and takes what is free, up to the fair share. Call it a few times per claim time.
+
+        Raises:
+            StoreUnavailableError: Postgres is away; what was held stays valid until it expires or is taken.
+        """
+        with translated():
+            self._execute("join")
+            held = {partition: epoch for partition, epoch in self._execute("renew").fetchall()}
+            row = self._execute("free").fetchone()
+            assert row is not None
+            free, workers = row
+            share = -(-self._partition_count // max(1, workers))
+            for partition in free:
+                if len(held) >= share:
+                    break
+                epoch = self._take(partition)
+                if epoch is not None:
+                    held[partition] = epoch
+            return Shares(held, tuple(sorted(held)[share:]))
+
+    def renew(self) -> None:
+        """Renews what is held and nothing more, while a long statement of this worker runs."""
+        with translated():
+            self._execute("renew")
+
+    def release(self, partitions: Iterable[int]) -> None:
+        """Gives partitions up; nothing of them may be under way here any more."""
+        with translated():
+            self._execute("release", partitions=list(partitions))
+
+    def leave(self) -> None:
+        """Gives everything up, at a graceful stop; others take over at their next turn."""
+        with translated():
+            self._execute("leave")
+
+    def pause(self, partition: int, reason: str, detail: str) -> None:
+        """Records why a partition stands still, for waiters and operators."""
+        with translated():
+            self._execute("pause", partition=partition, reason=reason, detail=detail[:500])
+
+    def resume(self, partition: int) -> None:
+        """Removes the record of a pause: the partition folds again."""
+        with translated():
+            self._execute("resume", partition=partition)
+
+    def close(self) -> None:
+        """Closes the connection; claims held end with the session."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _take(self, partition: int) -> int | None:
+        """Claims a partition and shuts earlier owners out; None if another worker was quicker."""
+        row = self._execute("take", partition=partition).fetchone()
+        if row is None:
+            return None
+        epoch, old_owner = row
+        for _ in range(_FENCE_ATTEMPTS_MAX):
+            try:
+                self._fence(partition, epoch)
+            except psycopg.errors.LockNotAvailable:
+                # The old owner stopped in the middle of a commit and holds the offset row.
+                self._terminate(partition, old_owner)
+            else:
+                _log.info("partition claimed", partition=partition, epoch=epoch, previous_owner=old_owner)
+                return int(epoch)
+        self.release([partition])
+        raise StoreUnavailableError(f"the offset row of partition {partition} stays locked")
+
+    def _fence(self, partition: int, epoch: int) -> None:
+        connection = self._open()
+        with connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = {_FENCE_LOCK_TIMEOUT_MS}")
+            self._execute("fence", partition=partition, epoch=epoch)
+
+    def _terminate(self, partition: int, old_owner: str | None) -> None:
+        if old_owner is not None:
+            _log.warning("previous owner terminated", partition=partition, previous_owner=old_owner)
+            self._execute("terminate", name=fold_session_name(old_owner))
+
+    def _execute(self, name: str, **params: object) -> psycopg.Cursor[Any]:
+        statement = sql_file(f"claim/{name}", self._generation)
+        return self._open().execute(statement, {"owner": self._owner, "claim_ms": self._claim_ms} | params)
+
+    def _open(self) -> Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._connect()
+        return self._connection
