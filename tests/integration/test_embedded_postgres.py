@@ -19,6 +19,7 @@ from kvfold.deploy.embedded_postgres import (
     EmbeddedPostgresAlreadyRunningError,
     EmbeddedPostgresError,
 )
+from kvfold.deploy.server_process import is_alive
 
 pytestmark = pytest.mark.postgres
 
@@ -57,13 +58,6 @@ def write_row(dsn: str) -> None:
         connection.execute("INSERT INTO kept VALUES (7)")
 
 
-def is_running(pid: int) -> bool:
-    status = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
-    return bool(status.stdout.strip()) and not status.stdout.strip().startswith("Z")
-
-
 def test_it_answers_in_utf8_with_byte_order_and_utc(server: EmbeddedPostgres) -> None:
     assert ask(server.dsn, "SELECT current_setting('server_encoding')") == "UTF8"
     assert ask(server.dsn, "SELECT datlocale FROM pg_database WHERE datname = 'postgres'") == "C.UTF-8"
@@ -97,7 +91,7 @@ def test_a_wrong_or_missing_password_is_refused(server: EmbeddedPostgres, passwo
 def test_it_keeps_its_data_over_an_orderly_stop(server: EmbeddedPostgres, home: Path) -> None:
     write_row(server.dsn)
     server.stop()
-    assert not is_running(server.pid)
+    assert not is_alive(server.pid)
     with EmbeddedPostgres.start(home) as again:
         assert ask(again.dsn, "SELECT n FROM kept") == 7
 
@@ -149,9 +143,9 @@ def test_the_server_of_a_killed_owner_is_stopped_and_a_new_one_started(home: Pat
             EmbeddedPostgres.start(home)
         owner.kill()
         owner.wait()
-        assert is_running(orphan), "the server outlives its owner: else this test shows nothing"
+        assert is_alive(orphan), "the server outlives its owner: else this test shows nothing"
         with EmbeddedPostgres.start(home) as server:
-            assert not is_running(orphan)
+            assert not is_alive(orphan)
             assert ask(server.dsn, "SELECT 1") == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from typing import Any, Final, Self
@@ -25,8 +26,12 @@ _ATTEMPTS: Final = 3
 _DAEMON_TIMEOUT_S: Final = 5
 
 
+@functools.cache
 def docker_image_or_reason() -> tuple[str | None, str]:
-    """Return the image of the broker, made on first use; or None and the reason why there is none."""
+    """Return the image of the broker, made on first use; or None and the reason why there is none.
+
+    Asked once in a session: a registry that does not answer takes its time to say so.
+    """
     try:
         _reach_daemon()
         return kafka_image(), ""
