@@ -1,7 +1,7 @@
 # Sourced by deploy/dev, tests/run and .ci/run: a Python environment with what the lock names, made or brought up to date.
 # For bash 3.2 and later (macOS). Every function ends the script, with a message, where it cannot do its work.
 
-say() { echo "${0##*/}: $*" >&2; }
+say() { echo "${0#./}: $*" >&2; }
 
 fail() {
     say "$@"
