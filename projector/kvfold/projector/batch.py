@@ -185,9 +185,12 @@ def needs(steps: Sequence[Step]) -> Needs:
         match formed.type.family:
             case Family.CAPSULE:
                 result.capsule_scopes.add(mutation.scope)
+                if mutation.subject is not None and "\x00" in mutation.subject:
+                    # Invalid, and nothing that a store could be asked for: Postgres text holds no NUL.
+                    continue
                 if formed.type.is_range:
                     result.range = RangeNeed("capsule_entry", mutation.scope, mutation.subject)
-                elif mutation.subject is not None and "\x00" not in mutation.subject:
+                elif mutation.subject is not None:
                     result.capsule_keys.add((mutation.scope, mutation.subject))
             case Family.DEPLOYMENT:
                 result.deployment_scopes.add(mutation.scope)
@@ -287,6 +290,10 @@ class _Projection:
                 self._check_level(formed, record)
                 self._apply(fold(scope_state, formed, decision, place), place)
         self._record(formed, decision, place)
+        if decision.code == "malformed":
+            # What is malformed never enters the index, also where only the rules or the state showed it.
+            self._loaded.ids.pop(identity, None)
+            return
         self._loaded.ids[identity] = SeenId(place.offset, asked, place.time_ms, decision)
         row = MutationId(place.partition, mutation.id, mutation.scope, place.offset, asked, place.time_ms)
         self._batch.puts.setdefault("mutation_id", {})[row[:3]] = row
@@ -452,7 +459,7 @@ def record_digest(record: Record) -> str:
     digest = hashlib.sha256()
     for part in (
         record.key,
-        *(part for name, raw in record.headers for part in (name.encode(), raw)),
+        *(part for name, raw in record.headers for part in (name.encode("utf-8", "surrogatepass"), raw)),
         record.value,
     ):
         digest.update(b"\x00" if part is None else b"\x01" + len(part).to_bytes(8, "big") + part)

@@ -85,7 +85,7 @@ def decode(record: Record) -> Mutation | Malformed:
     try:
         precondition = ANY if expected is None else Precondition.parse(expected)
     except InvalidError as error:
-        return Malformed(str(error), scope, mutation_id, mutation_type)
+        return Malformed(str(error), scope, mutation_id, _storable(mutation_type))
     return Mutation(
         mutation_type,
         scope,

@@ -1,7 +1,7 @@
 """The form of a record: everything that is judged before any state is looked at.
 
-The order of the checks is part of format level 1 and never changes: codec, type, partition, the parts that the type
-asks for, the scope's name, the JSON body. What fails here never enters the index of mutation ids.
+The order of the checks is part of format level 1 and never changes: codec, partition (of known types), type, the
+scope's name, the parts that the type asks for, the JSON body. What fails here never enters the index of mutation ids.
 """
 
 from __future__ import annotations

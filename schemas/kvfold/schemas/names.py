@@ -44,7 +44,7 @@ _ASCII_PRINTABLE = re.compile(r"[\x20-\x7e]*", re.ASCII)
 
 def is_nfc(text: str) -> bool:
     """True if the text is in Unicode normalisation form C by the pinned table."""
-    return text.isascii() or bool(unicodedata2.is_normalized("NFC", text))
+    return text.isascii() or bool(unicodedata2.normalize("NFC", text) == text)
 
 
 def utf8_length(text: str) -> int:

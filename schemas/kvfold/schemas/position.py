@@ -40,7 +40,7 @@ class Position:
         match = _POSITION.fullmatch(text)
         if match is None or int(match[2]) > INT64_MAX:
             raise InvalidError(
-                f"malformed position {text[:80]!r}: a position is partition:offset, such as 3:1042",
+                f"malformed position {text[:80]!a}: a position is partition:offset, such as 3:1042",
                 code="malformed-position",
             )
         return cls(int(match[1]), int(match[2]))

@@ -99,4 +99,5 @@ _PATTERNS = {"version": _VERSION, "sha256": _SHA256}
 
 
 def _malformed(text: str) -> InvalidError:
-    return InvalidError(f"malformed precondition {text[:120]!r}: {_ACCEPTED}", code="malformed-precondition")
+    # In ASCII: what repr() leaves as it is depends on the interpreter's Unicode table, and decisions keep this sentence.
+    return InvalidError(f"malformed precondition {text[:120]!a}: {_ACCEPTED}", code="malformed-precondition")
