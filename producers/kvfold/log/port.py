@@ -100,6 +100,14 @@ class Log(Protocol):
         """
         ...
 
+    def open_transactions(self, partitions: Sequence[int]) -> Sequence[tuple[int, int, int]]:
+        """Transactions that foreign producers left open: (partition, first offset, producer id). Most often none.
+
+        Raises:
+            LogUnavailableError: the server does not answer.
+        """
+        ...
+
     def reader(self) -> LogReader:
         """A new reader with nothing assigned; it belongs to one thread."""
         ...

@@ -35,10 +35,13 @@ def fold_session_name(owner: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The outcome of a turn: partitions held with their epochs, and which of them are above the fair share."""
+    """The outcome of a turn: partitions held with their epochs, which of them are above the fair share, and which have
+    a recorded pause.
+    """
 
     held: Mapping[int, int]
     surplus: tuple[int, ...]
+    paused: frozenset[int]
 
 
 class Claims:
@@ -59,6 +62,7 @@ class Claims:
         self._owner = owner
         self._claim_ms = claim_ms
         self._partition_count = partition_count
+        self._previous: dict[int, str | None] = {}
 
     def turn(self) -> Shares:
         """Renews what is held and takes what is free, up to the fair share. Call it a few times per claim time.
@@ -68,7 +72,7 @@ class Claims:
         """
         with translated():
             self._execute("join")
-            held = {partition: epoch for partition, epoch in self._execute("renew").fetchall()}
+            held: dict[int, int] = dict(self._execute("renew").fetchall())
             row = self._execute("free").fetchone()
             assert row is not None
             free, workers = row
@@ -79,7 +83,8 @@ class Claims:
                 epoch = self._take(partition)
                 if epoch is not None:
                     held[partition] = epoch
-            return Shares(held, tuple(sorted(held)[share:]))
+            paused = frozenset(row[0] for row in self._execute("pauses").fetchall())
+            return Shares(held, tuple(sorted(held)[share:]), paused & held.keys())
 
     def renew(self) -> None:
         """Renews what is held and nothing more, while a long statement of this worker runs."""
@@ -106,29 +111,43 @@ class Claims:
         with translated():
             self._execute("resume", partition=partition)
 
+    def notification_queue_usage(self) -> float:
+        """How full Postgres's NOTIFY queue is, 0 to 1: a listener that hangs in a transaction fills it."""
+        with translated():
+            row = self._execute("notification_queue").fetchone()
+            assert row is not None
+            return float(row[0])
+
     def close(self) -> None:
         """Closes the connection; claims held end with the session."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
+    def fence(self, partition: int, epoch: int) -> None:
+        """Shuts every earlier owner out; to be done before the partition's state is read. Harmless when repeated.
+
+        Raises:
+            StoreUnavailableError: a session that cannot be ended holds the offset row.
+        """
+        with translated():
+            for _ in range(_FENCE_ATTEMPTS_MAX):
+                try:
+                    return self._fence(partition, epoch)
+                except psycopg.errors.LockNotAvailable:
+                    # The old owner stopped in the middle of a commit and holds the row.
+                    self._terminate(partition)
+        raise StoreUnavailableError(f"the offset row of partition {partition} stays locked")
+
     def _take(self, partition: int) -> int | None:
-        """Claims a partition and shuts earlier owners out; None if another worker was quicker."""
+        """Claims a partition; None if another worker was quicker."""
         row = self._execute("take", partition=partition).fetchone()
         if row is None:
             return None
         epoch, old_owner = row
-        for _ in range(_FENCE_ATTEMPTS_MAX):
-            try:
-                self._fence(partition, epoch)
-            except psycopg.errors.LockNotAvailable:
-                # The old owner stopped in the middle of a commit and holds the offset row.
-                self._terminate(partition, old_owner)
-            else:
-                _log.info("partition claimed", partition=partition, epoch=epoch, previous_owner=old_owner)
-                return int(epoch)
-        self.release([partition])
-        raise StoreUnavailableError(f"the offset row of partition {partition} stays locked")
+        self._previous[partition] = old_owner
+        _log.info("partition claimed", partition=partition, epoch=epoch, previous_owner=old_owner)
+        return int(epoch)
 
     def _fence(self, partition: int, epoch: int) -> None:
         connection = self._open()
@@ -136,12 +155,13 @@ class Claims:
             connection.execute(f"SET LOCAL lock_timeout = {_FENCE_LOCK_TIMEOUT_MS}")
             self._execute("fence", partition=partition, epoch=epoch)
 
-    def _terminate(self, partition: int, old_owner: str | None) -> None:
-        if old_owner is not None:
-            _log.warning("previous owner terminated", partition=partition, previous_owner=old_owner)
-            self._execute("terminate", name=fold_session_name(old_owner))
+    def _terminate(self, partition: int) -> None:
+        previous = self._previous.get(partition)
+        if previous is not None and previous != self._owner:
+            _log.warning("previous owner terminated", partition=partition, previous_owner=previous)
+            self._execute("terminate", session=fold_session_name(previous))
 
-    def _execute(self, name: str, **params: object) -> psycopg.Cursor[Any]:
+    def _execute(self, name: str, /, **params: object) -> psycopg.Cursor[Any]:
         statement = sql_file(f"claim/{name}", self._generation)
         return self._open().execute(statement, {"owner": self._owner, "claim_ms": self._claim_ms} | params)
 

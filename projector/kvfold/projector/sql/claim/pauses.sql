@@ -1,0 +1,1 @@
+SELECT partition FROM {g}.pause
