@@ -259,7 +259,7 @@ def test_many_threads_share_a_producer() -> None:
     assert producer.acknowledged(0) == 159
     assert (
         len({mutation.id for record in records_of(log) if isinstance(mutation := decode(record), Mutation)})
-        == 100
+        == 160
     )
 
 
