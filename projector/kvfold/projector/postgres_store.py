@@ -14,7 +14,9 @@ from typing import Any, Final
 from uuid import UUID
 
 import psycopg
-from psycopg import Connection, Cursor
+from psycopg import Connection, Cursor, adapters
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
 
 from kvfold.projector.batch import Batch, Loaded, Needs, SeenId
 from kvfold.projector.decide.state import Head, RangeTotals
@@ -80,7 +82,19 @@ def connect_for_folding(dsn: str, *, transaction_timeout_ms: int, name: str) -> 
             dsn, autocommit=True, options=options, application_name=name, connect_timeout=5
         )
     connection.prepare_threshold = 1
+    # By oid only: COPY asks for it by the column's type, and every other string stays text.
+    connection.adapters.register_dumper(None, _UuidTextDumper)
     return connection
+
+
+class _UuidTextDumper(Dumper):
+    """Canonical UUID text to the sixteen bytes of the type `uuid`, without an object in between."""
+
+    oid = adapters.types["uuid"].oid
+    format = Format.BINARY
+
+    def dump(self, obj: str) -> bytes:
+        return bytes.fromhex(obj.replace("-", ""))
 
 
 @contextmanager
