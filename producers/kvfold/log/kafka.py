@@ -55,10 +55,7 @@ class KafkaLog:
         return self._admin.describe()
 
     def append(self, partition: int, record: NewRecord) -> Future[Appended]:
-        """Queues a record; see `Log.append`. A future fails `delivery_timeout_ms` after the call, or up to 0.7 s later.
-
-        A record with neither key nor value fails with `InvalidError` `malformed-record`: the client does not send it.
-        """
+        """Queues a record; see `Log.append`. A future fails `delivery_timeout_ms` after the call, or up to 0.7 s later."""
         return self._appender.append(partition, record)
 
     def bounds(self, partitions: Sequence[int]) -> Mapping[int, Bounds]:

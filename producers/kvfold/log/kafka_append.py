@@ -21,6 +21,7 @@ from typing import Any, Final
 import structlog
 from kafka import KafkaProducer
 from kafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
+from kafka.serializer import Serializer
 
 from kvfold.log.framing import check_record
 from kvfold.log.kafka_client import make_client, translated
@@ -28,7 +29,7 @@ from kvfold.log.kafka_settings import KafkaSettings
 from kvfold.log.port import Appended
 from kvfold.schemas.errors import InvalidError, KvfoldError, LogUnavailableError
 from kvfold.schemas.limits import RECORD_BYTES_MAX
-from kvfold.schemas.record import NewRecord
+from kvfold.schemas.record import NewRecord, Record
 
 __all__ = [
     "LOG_PRODUCER_GIVEN_UP",
@@ -107,8 +108,6 @@ class KafkaAppender:
             if not 0 <= partition < self._partition_count:
                 raise InvalidError(f"the log has no partition {partition}", code="unknown-partition")
             check_record(record)
-            if record.key is None and record.value is None:
-                raise InvalidError("a record needs a key or a value", code="malformed-record")
             with self._changed:
                 if self._closed:
                     raise LogUnavailableError("the log is closed")
@@ -149,15 +148,8 @@ class KafkaAppender:
             self._changed.notify_all()
 
     def _send(self, sending: _Sending, append: _Append) -> None:
-        record = append.record
         try:
-            sent = sending.producer.send(
-                self._settings.topic,
-                key=record.key,
-                value=record.value,
-                headers=list(record.headers),
-                partition=append.partition,
-            )
+            sent = send(sending.producer, self._settings.topic, append.partition, append.record)
         except Exception as error:  # its metadata is gone, or it was closed under us
             sending.failure = error
             append.fail(error)
@@ -248,6 +240,22 @@ class KafkaAppender:
             close_producer(producer, timeout_s=0)
 
 
+class _Values(Serializer):  # type: ignore[misc]
+    """Lets a record with neither key nor value through, which Kafka takes and `KafkaProducer.send` does not."""
+
+    NULL: Final = object()
+
+    def serialize(self, topic: str, headers: Any, data: Any) -> bytes | None:
+        return None if data is self.NULL else data
+
+
+def send(producer: Any, topic: str, partition: int, record: NewRecord | Record, **options: Any) -> Any:
+    """Hands a record to a producer made by `make_producer`; its answer is kafka-python's future."""
+    value = _Values.NULL if record.key is None and record.value is None else record.value
+    headers = list(record.headers)
+    return producer.send(topic, key=record.key, value=value, headers=headers, partition=partition, **options)
+
+
 def make_producer(settings: KafkaSettings, **options: Any) -> Any:
     """An idempotent `KafkaProducer` that knows the topic and whose `send` does not wait.
 
@@ -269,6 +277,7 @@ def make_producer(settings: KafkaSettings, **options: Any) -> Any:
         max_block_ms=METADATA_TIMEOUT_MS,
         allow_auto_create_topics=False,
         metrics_enabled=False,
+        value_serializer=_Values(),
         **options,
     )
     try:
