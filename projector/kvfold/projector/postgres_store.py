@@ -58,6 +58,7 @@ _FENCED: Final = "KVF01"
 _SETTINGS: Final = (
     "synchronous_commit=off",
     "enable_seqscan=off",
+    "enable_bitmapscan=off",
     "enable_hashjoin=off",
     "enable_mergejoin=off",
     "jit=off",

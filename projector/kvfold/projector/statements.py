@@ -77,30 +77,36 @@ def upsert_sql(table: str, generation: int) -> str:
     return f"{insert_sql(table, generation)} ON CONFLICT ({', '.join(columns[: spec.key_size])}) DO UPDATE SET {sets}"
 
 
-def _keys(spec: TableSpec, *, extra: str = "") -> tuple[str, str, str]:
-    """Key arrays, their alias and the join to the table `t`."""
+def _found(table: str, generation: int, *, extra: str = "") -> str:
+    """Where the rows stand whose keys are given as one array a column: a subquery of `place` (and `extra`).
+
+    One lookup a key, by the primary key: OFFSET 0 keeps the planner from turning the join around, which it would do with
+    a plan made while the table was empty.
+    """
+    spec = TABLES[table]
     columns, types = spec.columns[: spec.key_size], spec.types[: spec.key_size]
     arrays = ", ".join(_array(type_) for type_ in types) + (", %b::int8[]" if extra else "")
-    alias = f"k ({', '.join(columns)}{', ' + extra if extra else ''})"
-    join = " AND ".join(f"t.{column} = k.{column}" for column in columns)
-    return arrays, alias, join
+    names = ", ".join(columns) + (f", {extra}" if extra else "")
+    match = " AND ".join(f"x.{column} = k.{column}" for column in columns)
+    lookup = f"SELECT x.ctid AS place FROM {schema_name(generation)}.{table} x WHERE {match} OFFSET 0"
+    result = f"f.place, k.{extra}" if extra else "f.place"
+    return f"SELECT {result} FROM unnest({arrays}) AS k ({names}) CROSS JOIN LATERAL ({lookup}) f"
 
 
 @lru_cache(maxsize=512)
 def delete_sql(table: str, generation: int) -> str:
     """Deletes the rows whose keys are given as one array a column."""
-    arrays, alias, join = _keys(TABLES[table])
-    return f"DELETE FROM {schema_name(generation)}.{table} t USING unnest({arrays}) AS {alias} WHERE {join}"
+    found = _found(table, generation)
+    return f"DELETE FROM {schema_name(generation)}.{table} t USING ({found}) AS y WHERE t.ctid = y.place"
 
 
 @lru_cache(maxsize=512)
 def move_sql(table: str, generation: int) -> str:
     """Moves rows to the table's history; keys as arrays, then an array of `valid_to`."""
-    arrays, alias, join = _keys(TABLES[table], extra="valid_to")
-    schema = schema_name(generation)
+    schema, found = schema_name(generation), _found(table, generation, extra="valid_to")
     return (
-        f"WITH gone AS (DELETE FROM {schema}.{table} t USING unnest({arrays}) AS {alias} WHERE {join} "
-        f"RETURNING t.*, k.valid_to) INSERT INTO {schema}.{table}_history SELECT * FROM gone"
+        f"WITH gone AS (DELETE FROM {schema}.{table} t USING ({found}) AS y WHERE t.ctid = y.place "
+        f"RETURNING t.*, y.valid_to) INSERT INTO {schema}.{table}_history SELECT * FROM gone"
     )
 
 

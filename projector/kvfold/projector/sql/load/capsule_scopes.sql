@@ -1,1 +1,2 @@
-SELECT scope, keys, bytes, bytes_max FROM {g}.capsule_scope WHERE scope = ANY (%(scopes)b::text[])
+SELECT e.* FROM unnest(%(scopes)b::text[]) AS k (scope)
+CROSS JOIN LATERAL (SELECT scope, keys, bytes, bytes_max FROM {g}.capsule_scope x WHERE x.scope = k.scope OFFSET 0) AS e

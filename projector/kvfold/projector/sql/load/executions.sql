@@ -1,4 +1,5 @@
-SELECT e.*
-FROM {g}.orchestration_instance i
-JOIN {g}.orchestration_execution e ON e.scope = i.scope AND e.execution_id = i.execution_id
-WHERE i.scope = ANY (%(scopes)b::text[])
+SELECT e.* FROM unnest(%(scopes)b::text[]) AS k (scope)
+CROSS JOIN LATERAL (SELECT execution_id FROM {g}.orchestration_instance x WHERE x.scope = k.scope OFFSET 0) AS i
+CROSS JOIN LATERAL (
+    SELECT * FROM {g}.orchestration_execution x WHERE x.scope = k.scope AND x.execution_id = i.execution_id OFFSET 0
+) AS e

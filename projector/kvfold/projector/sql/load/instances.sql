@@ -1,1 +1,2 @@
-SELECT * FROM {g}.orchestration_instance WHERE scope = ANY (%(scopes)b::text[])
+SELECT e.* FROM unnest(%(scopes)b::text[]) AS k (scope)
+CROSS JOIN LATERAL (SELECT * FROM {g}.orchestration_instance x WHERE x.scope = k.scope OFFSET 0) AS e
