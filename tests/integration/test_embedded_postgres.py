@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from kvfold.deploy import embedded_postgres as module
 from kvfold.deploy.embedded_postgres import (
     EmbeddedPostgres,
     EmbeddedPostgresAlreadyRunningError,
@@ -203,6 +205,21 @@ def test_a_long_path_leads_to_a_port_on_loopback_that_stays_the_same(tmp_path: P
         server.restart()
         assert server.dsn == dsn
         assert ask(dsn, "SELECT 1") == 1
+
+
+def test_program_and_data_may_lie_where_only_the_caller_may_enter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    package = module._binaries().parents[1]
+    for part in (package, package.with_name("embedded_postgres.libs")):
+        if part.exists():
+            shutil.copytree(part, closed / part.name)
+    monkeypatch.setattr(module, "_binaries", lambda: closed / package.name / "pginstall" / "bin")
+    with EmbeddedPostgres.start(closed / "postgres") as server:
+        assert ask(server.dsn, "SELECT 1") == 1
+        assert (closed / "postgres" / "pgdata").stat().st_uid != 0
 
 
 def test_a_foreign_directory_is_refused_and_left_alone(home: Path) -> None:

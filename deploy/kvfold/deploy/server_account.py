@@ -81,7 +81,9 @@ def launcher(account: Account, paths: Iterable[Path]) -> list[str]:
             f"allow it (chmod o+x {closed}), or keep data and program in another place"
         )
     ids = [f"--reuid={account.uid}", f"--regid={account.gid}", "--clear-groups"]
-    return [setpriv, *ids, f"--inh-caps=+{capability}", f"--ambient-caps=+{capability}"]
+    # access(2), by which PostgreSQL's programs look for one another, forgets capabilities unless told not to.
+    rights = [f"--inh-caps=+{capability}", f"--ambient-caps=+{capability}", "--securebits=+no_setuid_fixup"]
+    return [setpriv, *ids, *rights]
 
 
 def _account(name: str, uid: int, gid: int) -> Account:
