@@ -1,0 +1,113 @@
+"""JSON bodies by mutation type that must be accepted and that must be refused: by the models and by the schemas."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["ACCEPTED", "REFUSED"]
+
+_MAX: Final = 2**63 - 1
+_PARENT: Final = '{"instance_id":"p","incarnation":0,"execution_id":1,"event_id":1}'
+
+
+def _events(*events: str) -> str:
+    return f'{{"execution_id":1,"events":[{",".join(events)}]}}'
+
+
+ACCEPTED: Final[dict[str, list[str]]] = {
+    "kvfold.capsule.quota-set.v1": ['{"bytes_max":0}', f'{{"bytes_max":{_MAX}}}'],
+    "kvfold.system.format-raised.v1": ['{"level":1}', f'{{"level":{_MAX}}}'],
+    "kvfold.orchestration.started.v1": [
+        '{"name":"n"}',
+        '{"name":"","input":null,"mode":"runtime","parent":null}',
+        f'{{"name":"n","input":{{"a":[1,2.5,"x",null]}},"mode":"external","parent":{_PARENT}}}',
+    ],
+    "kvfold.orchestration.events.v1": [
+        _events('{"kind":"KeyValueSet","key":"k","value":"v"}', '{"kind":"KeyValueCleared","key":""}'),
+        _events('{"kind":"KeyValuesCleared"}', '{"kind":"CustomStatusUpdated","status":null}'),
+        _events('{"kind":"CustomStatusUpdated","status":"s"}', '{"kind":"OrchestrationCompleted"}'),
+        _events('{"kind":"OrchestrationCompleted","output":[1]}'),
+        _events('{"kind":"OrchestrationFailed","error":"e"}'),
+        _events('{"kind":"OrchestrationContinuedAsNew","input":{"a":1}}'),
+        '{"execution_id":1,"incarnation":0,"events":[{"kind":"KeyValuesCleared"}]}',
+        '{"execution_id":1,"incarnation":null,"events":[{"kind":"KeyValuesCleared"}]}',
+        _events(*['{"kind":"KeyValuesCleared"}'] * 10_000),
+    ],
+    "kvfold.orchestration.executions-pruned.v1": [
+        '{"execution_ids":[1]}',
+        '{"execution_ids":[3,1,1],"keep_values":true}',
+        f'{{"execution_ids":[{",".join(map(str, range(1, 10_001)))}]}}',
+    ],
+    "kvfold.orchestration.instance-deleted.v1": ["{}", '{"incarnation":null}', '{"incarnation":0}'],
+}
+
+REFUSED: Final[dict[str, list[str]]] = {
+    "kvfold.capsule.quota-set.v1": [
+        "{}",
+        "[]",
+        "null",
+        '{"bytes_max":-1}',
+        f'{{"bytes_max":{_MAX + 1}}}',
+        '{"bytes_max":1.5}',
+        '{"bytes_max":"1"}',
+        '{"bytes_max":true}',
+        '{"bytes_max":null}',
+        '{"bytes_max":1,"more":1}',
+        '{"BYTES_MAX":1}',
+    ],
+    "kvfold.system.format-raised.v1": ['{"level":0}', "{}", '{"level":"2"}', '{"level":2,"x":1}'],
+    "kvfold.orchestration.started.v1": [
+        "{}",
+        '{"name":1}',
+        '{"name":null}',
+        '{"name":"n","mode":"Runtime"}',
+        '{"name":"n","mode":null}',
+        '{"name":"n","parent":{}}',
+        '{"name":"n","parent":{"instance_id":"p","incarnation":-1,"execution_id":1,"event_id":1}}',
+        '{"name":"n","parent":{"instance_id":"p","incarnation":0,"execution_id":0,"event_id":1}}',
+        f'{{"name":"n","parent":{_PARENT[:-1]},"x":1}}}}',
+        '{"name":"n","extra":1}',
+    ],
+    "kvfold.orchestration.events.v1": [
+        "{}",
+        '{"execution_id":1}',
+        _events(),
+        '{"execution_id":0,"events":[{"kind":"KeyValuesCleared"}]}',
+        '{"execution_id":"1","events":[{"kind":"KeyValuesCleared"}]}',
+        '{"execution_id":1,"events":{"kind":"KeyValuesCleared"}}',
+        '{"execution_id":1,"events":"KeyValuesCleared"}',
+        _events("{}"),
+        _events("1"),
+        _events('{"kind":1}'),
+        _events('{"kind":"KeyValueSet","key":"k"}'),
+        _events('{"kind":"KeyValueSet","key":"k","value":1}'),
+        _events('{"kind":"KeyValueSet","key":"k","value":null}'),
+        _events('{"kind":"KeyValueSet","key":"k","value":"v","x":1}'),
+        _events('{"kind":"KeyValuesCleared","key":"k"}'),
+        _events('{"kind":"CustomStatusUpdated"}'),
+        _events('{"kind":"OrchestrationFailed"}'),
+        _events('{"kind":"OrchestrationFailed","error":{}}'),
+        '{"execution_id":1,"incarnation":-1,"events":[{"kind":"KeyValuesCleared"}]}',
+        _events(*['{"kind":"KeyValuesCleared"}'] * 10_001),
+    ],
+    "kvfold.orchestration.executions-pruned.v1": [
+        "{}",
+        '{"execution_ids":[]}',
+        '{"execution_ids":[0]}',
+        '{"execution_ids":["1"]}',
+        '{"execution_ids":[1.5]}',
+        '{"execution_ids":[true]}',
+        '{"execution_ids":1}',
+        '{"execution_ids":{"1":1}}',
+        '{"execution_ids":[1],"keep_values":"true"}',
+        '{"execution_ids":[1],"keep_values":1}',
+        '{"execution_ids":[1],"keep_values":null}',
+        f'{{"execution_ids":[{",".join(["1"] * 10_001)}]}}',
+    ],
+    "kvfold.orchestration.instance-deleted.v1": [
+        "[]",
+        '{"incarnation":-1}',
+        '{"incarnation":"0"}',
+        '{"x":1}',
+    ],
+}
