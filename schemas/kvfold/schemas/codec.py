@@ -107,14 +107,15 @@ def fingerprint(mutation: Mutation, *, with_body: bool) -> bytes:
 
     `with_body=False` for secret namespaces: each encryption has a fresh nonce, so a repeat has other bytes.
     """
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (mutation.type, mutation.subject, mutation.namespace, str(mutation.expected)):
+    expected = "any" if mutation.expected is ANY else str(mutation.expected)
+    parts: list[bytes] = []
+    for part in (mutation.type, mutation.subject, mutation.namespace, expected):
         # Absent and empty are different; lengths in front keep neighbours apart.
         raw = b"\x00" if part is None else b"\x01" + part.encode("utf-8", "surrogatepass")
-        digest.update(len(raw).to_bytes(4, "big") + raw)
+        parts += (len(raw).to_bytes(4, "big"), raw)
     if with_body:
-        digest.update(b"\x00" if mutation.body is None else b"\x01" + mutation.body)
-    return digest.digest()
+        parts += (b"\x00",) if mutation.body is None else (b"\x01", mutation.body)
+    return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
 
 
 def _scope(key: bytes | None) -> str | Malformed:
