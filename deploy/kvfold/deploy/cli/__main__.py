@@ -1,0 +1,7 @@
+"""`python -m kvfold.deploy.cli`."""
+
+from __future__ import annotations
+
+from kvfold.deploy.cli.group import main
+
+main()
