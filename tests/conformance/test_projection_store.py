@@ -1,0 +1,113 @@
+"""The same log folds to the same rows, whatever the store and however it is cut into batches (row X2)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kvfold.log.memory import MemoryLog
+from kvfold.projector.batch import needs, prepare, project
+from kvfold.projector.memory_store import MemoryStore
+from kvfold.projector.partition import PartitionFold
+from kvfold.projector.store import FencedError, ProjectionStore
+from kvfold.schemas.record import Record
+from support.mutations import capsule_set, record_of
+from support.projection import (
+    content,
+    content_hash,
+    differences,
+    fold_in_memory,
+    fold_records,
+    read_log,
+    set_up,
+    store_for,
+)
+from support.workload import Workload
+
+PARTITIONS = 3
+
+
+def gappy_log(seed: int, records: int) -> tuple[MemoryLog, dict[int, list[Record]], dict[int, int]]:
+    chance = Random(seed)
+    now = iter(range(1_700_000_000_000, 1_800_000_000_000, 1_000))
+    # Broker time steps back now and then, and offsets have gaps.
+    log = MemoryLog(
+        partition_count=PARTITIONS,
+        clock=lambda: next(now) - chance.choice((0, 0, 5_000)),
+        gap=lambda partition, offset: chance.choice((0, 0, 0, 1, 3)),
+    )
+    workload = Workload(chance, partition_count=PARTITIONS)
+    for _ in range(records):
+        log.append(*workload.draw()).result(0)
+    return log, *read_log(log)
+
+
+@pytest.mark.row("X2")
+@pytest.mark.postgres
+@pytest.mark.parametrize("batch_size", [1, 7, 1_000])
+def test_memory_and_postgres_hold_the_same_rows_for_every_batch_size(
+    postgres_dsn: str, batch_size: int
+) -> None:
+    log, records, offsets = gappy_log(seed=7, records=900)
+    set_up(postgres_dsn, log)
+    store = store_for(postgres_dsn)
+    for partition in range(PARTITIONS):
+        fold_records(
+            store, records[partition], partition=partition, partition_count=PARTITIONS, batch_size=batch_size
+        )
+        PartitionFold(partition, epoch=0, state=store.state(partition)).fold(store, [], offsets[partition])
+
+    expected = content(fold_in_memory(records, offsets), range(PARTITIONS))
+    actual = content(store, range(PARTITIONS))
+    store.close()
+    assert differences(expected, actual) == {}
+    assert content_hash(expected) == content_hash(actual)
+    statuses = {row[8] for row in expected["decision"]}
+    assert statuses == {"applied", "conflict", "rejected"}, "the workload reaches every outcome"
+    assert all(expected[table] for table in expected), "the workload reaches every table"
+
+
+@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
+def store(request: pytest.FixtureRequest) -> ProjectionStore:
+    if request.param == "memory":
+        return MemoryStore()
+    dsn = request.getfixturevalue("postgres_dsn")
+    set_up(dsn, MemoryLog(partition_count=PARTITIONS, clock=lambda: 0))
+    return store_for(dsn)
+
+
+def some_records(count: int) -> list[Record]:
+    return [record_of(capsule_set(f"k{n}"), offset=n) for n in range(count)]
+
+
+@pytest.mark.row("X3")
+@pytest.mark.parametrize("count", [1, 200])
+def test_a_commit_with_an_old_epoch_writes_nothing(store: ProjectionStore, count: int) -> None:
+    with pytest.raises(FencedError):
+        fold_records(store, some_records(count), partition=0, partition_count=1, batch_size=1_000, epoch=7)
+    assert store.state(0).offset_next == 0
+    assert not any(rows for table, rows in content(store, ()).items() if table != "partition_offset")
+    store.close()
+
+
+@pytest.mark.row("X3")
+@pytest.mark.parametrize("count", [1, 200])
+def test_a_commit_from_an_old_offset_writes_nothing(store: ProjectionStore, count: int) -> None:
+    records = some_records(count)
+    stale = PartitionFold(0, epoch=0, state=store.state(0))
+    fold_records(store, records, partition=0, partition_count=1, batch_size=1_000)
+    before = content(store, [0])
+    steps = prepare(records, 1)
+    loaded = store.load(0, needs(steps))
+    loaded.partition = loaded.partition._replace(offset_next=stale.offset_next)
+    with pytest.raises(FencedError):
+        store.commit(project(steps, loaded, partition=0, offset_next=count), epoch=0)
+    assert content(store, [0]) == before
+    store.close()
+
+
+def test_an_empty_batch_moves_the_offset(store: ProjectionStore) -> None:
+    PartitionFold(0, epoch=0, state=store.state(0)).fold(store, [], 5)
+    assert store.state(0).offset_next == 5
+    store.close()
