@@ -61,6 +61,7 @@ class PartitionRecords:
         self._records: list[Record] = []  # of the batch that is being taken, with their sizes beside them
         self._record_sizes: list[int] = []
         self._place = 0
+        self._damage: Exception | None = None  # of the batch behind these
         self._sizes = sizes if sizes is not None else {}
         self._batch_end = fetch_offset
         self._check_crcs = check_crcs
@@ -77,12 +78,12 @@ class PartitionRecords:
 
         Raises:
             CorruptRecordError: a checksum is wrong or a batch cannot be parsed; the answer is given up, so that the
-                next fetch asks for it again.
+                next fetch asks for it again. What stands before the damage is given first.
         """
         taken: list[Record] = []
         sizes = self._sizes.setdefault(self.topic_partition.partition, [])
         while len(taken) < records_max:
-            if self._place == len(self._records) and not self._parse_next():
+            if self._place == len(self._records) and not self._parse_next(raises=not taken):
                 break
             begin, end = self._place, self._place + records_max - len(taken)
             taken.extend(self._records[begin:end])
@@ -99,15 +100,20 @@ class PartitionRecords:
             self._records, self._record_sizes, self._place = [], [], 0
             self._on_drain(self)
 
-    def _parse_next(self) -> bool:
-        """Parses batches until one gives records; False at the end, which drains."""
+    def _parse_next(self, *, raises: bool) -> bool:
+        """Parses batches until one gives records; False at the end, which drains, and at damage unless it `raises`."""
         while self._batches is not None:
             try:
+                if self._damage is not None:
+                    raise self._damage
                 batch = self._batches.next_batch()
                 records, sizes = self._parse(batch) if batch is not None else ([], [])
             except Exception as error:
+                self._damage = error
+                if not raises:
+                    return False
                 self.drain()
-                place = f"partition {self.topic_partition.partition} at offset {self._batch_end}"
+                place = f"partition {self.topic_partition.partition} at offset {self.next_fetch_offset}"
                 raise CorruptRecordError(f"the batch in {place} cannot be read: {error}") from error
             if batch is None:
                 self.drain()
@@ -123,12 +129,11 @@ class PartitionRecords:
             raise CorruptRecordError(f"message format {batch.magic} is not supported")
         if self._check_crcs and not batch.validate_crc():
             raise CorruptRecordError("its checksum is wrong")
+        left_out = self._is_left_out(batch)
+        records, sizes = ([], []) if left_out else parse_batch(batch, self.topic_partition.partition)
         self._batch_end = batch.next_offset
         self.leader_epoch = batch.leader_epoch
         self.bytes_read += batch.size_in_bytes
-        if self._is_left_out(batch):
-            return [], []
-        records, sizes = parse_batch(batch, self.topic_partition.partition)
         # A fetch from the middle of a batch is given the whole batch.
         below = (
             sum(record.offset < self.fetch_offset for record in records)
