@@ -20,7 +20,6 @@ from kvfold.schemas.errors import ConfigurationError, UnavailableError
 
 __all__ = [
     "PortTakenError",
-    "listening_socket",
     "owner_name",
     "postgres_dsn",
     "started_process",
@@ -94,24 +93,3 @@ def when_available(attempt: Callable[[], _T], stop: StopRequest, *, what: str) -
         stop.wait(delay_s)
         delay_s = min(2 * delay_s, _RETRY_S_MAX)
     return None
-
-
-def listening_socket(host: str, port: int, *, variable: str) -> socket.socket:
-    """A bound socket that listens; port 0 takes any free one.
-
-    Raises:
-        ConfigurationError: `port-taken`, naming the `variable` that chooses another, or an address that is not ours.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    server = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind((host, port))
-        server.listen(2048)
-    except OSError as error:
-        server.close()
-        reason = error.strerror or str(error)
-        raise PortTakenError(
-            f"cannot listen on {host}:{port} ({reason}): choose another with {variable}, or stop what uses it"
-        ) from error
-    return server

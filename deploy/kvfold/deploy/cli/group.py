@@ -34,7 +34,18 @@ EXIT_USAGE: Final = 2
 EXIT_UNAVAILABLE: Final = 3
 
 _COMMANDS: Final = {
+    "bench": "kvfold.deploy.bench.command:bench",
+    "delete": "kvfold.deploy.cli.entries:delete",
+    "dev": "kvfold.deploy.cli.servers:dev",
+    "emit": "kvfold.deploy.cli.emit:emit",
+    "gateway": "kvfold.deploy.cli.servers:gateway",
+    "get": "kvfold.deploy.cli.entries:get",
+    "list": "kvfold.deploy.cli.entries:list_keys",
+    "log": "kvfold.deploy.cli.log:log",
     "projector": "kvfold.deploy.cli.projector:projector",
+    "put": "kvfold.deploy.cli.entries:put",
+    "query-api": "kvfold.deploy.cli.servers:query_api",
+    "topic": "kvfold.deploy.cli.topic:topic",
 }
 """Where each command is found; a module that is not installed is left out of the list."""
 
@@ -60,7 +71,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except KvfoldError as error:
-            fail(str(error), exit_code(error))
+            fail("\n".join([str(error), *getattr(error, "__notes__", ())]), exit_code(error))
 
     @staticmethod
     def _is_there(name: str) -> bool:
