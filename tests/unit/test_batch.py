@@ -242,6 +242,16 @@ def test_an_empty_attribute_is_an_empty_key() -> None:
     given(capsule_set("k")).when(clears).then(applied(removed=1))
 
 
+@pytest.mark.row("X14")
+def test_a_repeat_through_another_library_has_the_same_content() -> None:
+    """The official SDK writes an empty body where there is none, and an empty attribute may stand for an absent one."""
+    clears = capsule_cleared(None, id_=ID)
+    foreign = raw_record(clears, value=b"", keep_value=False, add=[("ce_subject", b"")])
+    assert given(clears).when(foreign).last.repeat_of == 0
+    deleted = capsule_deleted("k", id_=ID)
+    assert given(raw_record(deleted, value=b"", keep_value=False)).when(deleted).last.repeat_of == 0
+
+
 def test_nul_never_reaches_a_store() -> None:
     """Postgres text cannot hold it: one such parameter would stop the partition."""
     mutations = (

@@ -6,7 +6,7 @@ scope's name, the parts that the type asks for, the JSON body. What fails here n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from kvfold.schemas.bodies import Body, UnknownEventKindError, parse_body
@@ -71,7 +71,7 @@ def check_mutation(mutation: Mutation, partition_count: int) -> Formed | Decisio
     if problem is not None:
         return rejected("malformed", problem)
     if row.body is not BodyKind.JSON:
-        return Formed(mutation, row, None)
+        return Formed(_without_empty_parts(mutation, row), row, None)
     assert mutation.body is not None, "a missing body is a parts problem"
     if len(mutation.body) > JSON_BODY_BYTES_MAX:
         return rejected("too-large", f"the JSON body is longer than {JSON_BODY_BYTES_MAX} bytes")
@@ -89,6 +89,18 @@ _KNOWN = {name: row for name, row in MUTATION_TYPES.items() if row.implemented}
 @lru_cache(maxsize=65_536)
 def _partition(key: bytes, partition_count: int) -> int:
     return partition_of(key, partition_count)
+
+
+def _without_empty_parts(mutation: Mutation, row: MutationType) -> Mutation:
+    """An empty prefix is an absent one, and an empty body none where none is due.
+
+    Foreign CloudEvents libraries write the one for the other; a repeat through another library has the same content.
+    """
+    if row.body is BodyKind.NONE and mutation.body is not None:
+        mutation = replace(mutation, body=None)
+    if row.subject is SubjectRule.PREFIX and mutation.subject == "":
+        mutation = replace(mutation, subject=None)
+    return mutation
 
 
 def _parts_problem(mutation: Mutation, row: MutationType) -> str | None:
