@@ -68,8 +68,10 @@ class KvfoldProcess:
     `start` may be called again after the process has ended: same command, same output file, another process.
     """
 
-    def __init__(self, *command: str, environment: Mapping[str, str], output: Path) -> None:
-        self._command = [sys.executable, "-m", "kvfold.deploy.cli", *command]
+    def __init__(
+        self, *command: str, environment: Mapping[str, str], output: Path, module: str = "kvfold.deploy.cli"
+    ) -> None:
+        self._command = [sys.executable, "-m", module, *command]
         self._name = f"kvfold {' '.join(command)}"
         self._environment = {"KVFOLD_LOG_FORMAT": "json", **environment}
         self._output = output
