@@ -1,0 +1,84 @@
+"""Reads of capsule namespaces: one value, pages of keys, usage (rows C3, C8 to C10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kvfold.reads.paging import page_range
+from kvfold.reads.query import Query, Rows
+from kvfold.reads.statements import statement
+from kvfold.schemas.limits import CAPSULE_QUOTA_BYTES_DEFAULT
+
+__all__ = [
+    "CapsuleUsage",
+    "CapsuleValue",
+    "KeyPage",
+    "capsule_keys",
+    "capsule_usage",
+    "capsule_value",
+]
+
+_VALUE: Final = statement("capsule_value")
+_KEYS: Final = statement("capsule_keys")
+_USAGE: Final = statement("capsule_usage")
+
+
+@dataclass(frozen=True, slots=True)
+class CapsuleValue:
+    """A capsule's value as it is now; `sha256` is the digest of its bytes, 32 bytes long."""
+
+    value: bytes
+    sha256: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPage:
+    """Keys in byte order, and the cursor of the next page; None where this is the last one."""
+
+    keys: tuple[str, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CapsuleUsage:
+    """Live keys, bytes of keys and values, and the quota in force."""
+
+    keys: int
+    bytes: int
+    bytes_max: int
+
+
+def capsule_value(scope: str, key: str, *, partition: int) -> Query[CapsuleValue | None]:
+    """One key's value; None where the key is absent. An empty value is a value."""
+    return Query(_VALUE, (partition, scope, key), _shape_value, partition)
+
+
+def capsule_keys(
+    scope: str, *, prefix: str, cursor: str | None, limit: int, partition: int
+) -> Query[KeyPage]:
+    """Up to `limit` keys that begin with `prefix`, after `cursor`. The empty prefix takes every key."""
+    start, end = page_range(prefix, cursor)
+
+    def shape(rows: Rows) -> KeyPage:
+        keys = tuple(row[2] for row in rows if row[2] is not None)
+        return KeyPage(keys[:limit], keys[limit - 1] if len(keys) > limit else None)
+
+    return Query(_KEYS, (partition, scope, start, end, limit + 1), shape, partition)
+
+
+def capsule_usage(scope: str, *, partition: int) -> Query[CapsuleUsage]:
+    """Usage of a namespace; zeros and the default quota where nothing was ever written."""
+    return Query(_USAGE, (partition, scope), _shape_usage, partition)
+
+
+def _shape_value(rows: Rows) -> CapsuleValue | None:
+    _, _, value, sha256, version = rows[0]
+    return None if value is None else CapsuleValue(value, sha256, version)
+
+
+def _shape_usage(rows: Rows) -> CapsuleUsage:
+    _, _, keys, size, bytes_max = rows[0]
+    quota = CAPSULE_QUOTA_BYTES_DEFAULT if bytes_max is None else bytes_max
+    return CapsuleUsage(keys or 0, size or 0, quota)

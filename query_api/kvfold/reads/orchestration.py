@@ -1,0 +1,139 @@
+"""Reads of orchestration instances: one instance, its KV, pages of instances (rows O8, O12, O19)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kvfold.reads.paging import page_range
+from kvfold.reads.query import Query, Rows
+from kvfold.reads.statements import statement
+from kvfold.schemas.names import orchestration_scope
+
+__all__ = [
+    "INSTANCE_STATUSES",
+    "InstancePage",
+    "InstanceSummary",
+    "InstanceView",
+    "KvValue",
+    "instance",
+    "instance_kv",
+    "instance_value",
+    "instances",
+]
+
+INSTANCE_STATUSES: Final = ("Running", "Completed", "Failed")
+"""What an instance's status can be."""
+
+_INSTANCE: Final = statement("instance")
+_KV: Final = statement("instance_kv")
+_VALUE: Final = statement("instance_value")
+_PAGE: Final = statement("instances")
+_PAGE_BY_STATUS: Final = statement("instances_by_status")
+_SCOPE_PREFIX: Final = orchestration_scope("")
+
+
+@dataclass(frozen=True, slots=True)
+class KvValue:
+    """An orchestration key's value and the execution that wrote it last (row O12)."""
+
+    value: str
+    execution_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """An instance with its KV. `input` and `output` are JSON text; `worker` is the last one to commit something.
+
+    Times are effective times in milliseconds since 1970.
+    """
+
+    name: str
+    mode: str
+    status: str
+    incarnation: int
+    execution_id: int
+    worker: str | None
+    history_length: int
+    input: str
+    output: str | None
+    failure: str | None
+    custom_status: str | None
+    created_ms: int
+    updated_ms: int
+    kv: Mapping[str, KvValue]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSummary:
+    """What a listing says of an instance."""
+
+    instance_id: str
+    name: str
+    mode: str
+    status: str
+    execution_id: int
+    worker: str | None
+    history_length: int
+    created_ms: int
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstancePage:
+    """Instances in byte order of their ids, and the cursor of the next page; None where this is the last one."""
+
+    instances: tuple[InstanceSummary, ...]
+    next_cursor: str | None
+
+
+def instance(instance_id: str, *, partition: int) -> Query[InstanceView | None]:
+    """An instance with its KV; None where there is none of that id."""
+    return Query(_INSTANCE, (partition, orchestration_scope(instance_id)), _shape_instance, partition)
+
+
+def instance_kv(instance_id: str, *, partition: int) -> Query[Mapping[str, KvValue] | None]:
+    """All keys of an instance; None where there is no instance of that id (row O19 makes it `{}`)."""
+    return Query(_KV, (partition, orchestration_scope(instance_id)), _shape_kv, partition)
+
+
+def instance_value(instance_id: str, key: str, *, partition: int) -> Query[KvValue | None]:
+    """One key's value; None where the instance or the key is unknown (row O8). An empty text is a value."""
+    return Query(_VALUE, (partition, orchestration_scope(instance_id), key), _shape_value, partition)
+
+
+def instances(*, prefix: str, status: str | None, cursor: str | None, limit: int) -> Query[InstancePage]:
+    """Up to `limit` instances whose ids begin with `prefix`, after `cursor`, over all partitions."""
+    after = None if cursor is None else _SCOPE_PREFIX + cursor
+    start, end = page_range(_SCOPE_PREFIX + prefix, after)
+
+    def shape(rows: Rows) -> InstancePage:
+        found = tuple(
+            InstanceSummary(row[2].removeprefix(_SCOPE_PREFIX), *row[3:11])
+            for row in rows
+            if row[2] is not None
+        )
+        return InstancePage(found[:limit], found[limit - 1].instance_id if len(found) > limit else None)
+
+    if status is None:
+        return Query(_PAGE, (start, end, limit + 1), shape, None)
+    return Query(_PAGE_BY_STATUS, (start, end, limit + 1, status), shape, None)
+
+
+def _shape_instance(rows: Rows) -> InstanceView | None:
+    if rows[0][2] is None:
+        return None
+    kv = {key: KvValue(value, execution) for *_, key, value, execution in rows if key is not None}
+    return InstanceView(*(*rows[0][2:15], kv))
+
+
+def _shape_kv(rows: Rows) -> Mapping[str, KvValue] | None:
+    if not rows[0][2]:
+        return None
+    return {row[3]: KvValue(row[4], row[5]) for row in rows if row[3] is not None}
+
+
+def _shape_value(rows: Rows) -> KvValue | None:
+    _, _, value, execution_id = rows[0]
+    return None if value is None else KvValue(value, execution_id)

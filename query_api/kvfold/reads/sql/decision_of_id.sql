@@ -1,0 +1,6 @@
+SELECT p.serving, o.offset_next, d.partition, d.record_offset, d.scope, d.mutation_id, d.type, d.status, d.code, d.version,
+    d.removed, d.detail, d.time_ms
+FROM kvfold.pointer p
+LEFT JOIN {g}.partition_offset o ON o.partition = $1
+LEFT JOIN {g}.mutation_id m ON m.partition = $1 AND m.id = $2 AND m.scope = $3
+LEFT JOIN {g}.decision d ON d.partition = m.partition AND d.record_offset = m.record_offset

@@ -1,0 +1,6 @@
+SELECT p.serving, o.offset_next, i.scope IS NOT NULL, k.key, k.value, k.execution_id
+FROM kvfold.pointer p
+LEFT JOIN {g}.partition_offset o ON o.partition = $1
+LEFT JOIN {g}.orchestration_instance i ON i.scope = $2
+LEFT JOIN {g}.orchestration_kv k ON k.scope = i.scope
+ORDER BY k.key

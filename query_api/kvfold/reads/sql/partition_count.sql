@@ -1,0 +1,1 @@
+SELECT partition_count FROM kvfold.log

@@ -1,0 +1,1 @@
+SELECT serving FROM kvfold.pointer
