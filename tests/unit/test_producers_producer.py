@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -20,11 +19,12 @@ from kvfold.producers.errors import AppendUnacknowledgedError
 from kvfold.producers.gateway.writing import Sent, Undecided, send, write
 from kvfold.producers.outcomes import Decided
 from kvfold.producers.producer import Producer
+from kvfold.reads.decisions import DecisionView
 from kvfold.schemas.codec import decode
 from kvfold.schemas.errors import (
+    GoneError,
     InvalidError,
     LogUnavailableError,
-    NotUpToPositionError,
     OutcomeUnknownError,
     PartitionPausedError,
     StoreUnavailableError,
@@ -42,12 +42,6 @@ SET = mutations.capsule_set(SCOPE, "key", b"value")
 APPLIED = Decision(DecisionStatus.APPLIED, version=1)
 
 
-@dataclass(frozen=True)
-class Found:
-    position: Position
-    decision: Decision
-
-
 class FakeWaiter:
     """Answers with what it is told: a decision, where it was made, or an error."""
 
@@ -57,19 +51,28 @@ class FakeWaiter:
         self.answer = answer
         self.first = first
         self.asked: list[tuple[Position, float]] = []
-        self.pending: list[Future[Found]] = []
+        self.pending: list[Future[DecisionView]] = []
 
-    def decision(self, position: Position, timeout_s: float) -> Future[Found]:
+    def decision(
+        self, position: Position, timeout_s: float, *, mutation_id: str = ""
+    ) -> Future[DecisionView]:
         self.asked.append((position, timeout_s))
-        future: Future[Found] = Future()
+        future: Future[DecisionView] = Future()
         match self.answer:
             case None:
                 self.pending.append(future)
             case Decision():
-                future.set_result(Found(self.first or position, self.answer))
+                future.set_result(found(self.first or position, self.answer))
             case _:
                 future.set_exception(self.answer)
         return future
+
+    def position_reached(self, positions: Mapping[int, int], timeout_s: float) -> Future[None]:
+        raise NotImplementedError
+
+
+def found(position: Position, decision: Decision) -> DecisionView:
+    return DecisionView(position, SCOPE, None, SET.type, decision, 0)
 
 
 class HangingLog(MemoryLog):
@@ -213,7 +216,11 @@ def test_a_log_that_never_answers_is_left_in_time() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [NotUpToPositionError("late"), StoreUnavailableError("away"), FutureTimeoutError()],
+    [
+        OutcomeUnknownError("late", mutation_id="", position=None),
+        StoreUnavailableError("away"),
+        GoneError("trimmed"),
+    ],
 )
 def test_an_outcome_that_is_not_known_names_id_and_position(error: Exception) -> None:
     producer = producer_of(waiter=FakeWaiter(error))
@@ -244,7 +251,7 @@ def test_futures_cannot_be_cancelled() -> None:
     assert not submitted.position.cancel()
     assert not submitted.outcome.cancel()
     log.pending[0].set_result(LogAppended(0, 0, 0))
-    waiter.pending[0].set_result(Found(Position(0, 0), APPLIED))
+    waiter.pending[0].set_result(found(Position(0, 0), APPLIED))
     assert submitted.outcome.result(0).decision == APPLIED
 
 
@@ -285,7 +292,7 @@ def test_a_write_without_a_decision_in_time_is_undecided() -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (NotUpToPositionError("late"), "outcome-unknown"),
+        (OutcomeUnknownError("late", mutation_id="", position=None), "outcome-unknown"),
         (PartitionPausedError("stopped"), "partition-paused"),
     ],
 )

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kvfold.reads.decisions import DecisionView
 from kvfold.schemas.errors import (
-    NotUpToPositionError,
+    ConflictError,
+    GoneError,
     OutcomeUnknownError,
+    RejectedError,
     StoreUnavailableError,
 )
-from kvfold.schemas.outcome import Decision
+from kvfold.schemas.outcome import Decision, DecisionStatus
 from kvfold.schemas.position import Position
 
-__all__ = ["Decided", "DecisionFound", "OutcomeWaiter", "passed_on", "unsettled", "watch_outcome"]
+__all__ = ["Decided", "OutcomeWaiter", "applied", "passed_on", "unsettled", "watch_outcome"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +34,23 @@ class Decided:
     repeated_at: Position | None = None
 
 
-class DecisionFound(Protocol):
-    """What a waiter finds out about a record; the read model `DecisionView` has this shape.
-
-    `position` is where it was decided: for a repeat, the first record's.
-    """
-
-    @property
-    def position(self) -> Position: ...
-    @property
-    def decision(self) -> Decision: ...
-
-
 class OutcomeWaiter(Protocol):
     """The part of `kvfold.reads.waiting.Waiter` that producers use."""
 
-    def decision(self, position: Position, timeout_s: float) -> Future[Any]:
-        """The decision about the record at `position`; fails with `NotUpToPositionError` after `timeout_s`."""
+    def decision(
+        self, position: Position, timeout_s: float, *, mutation_id: str = ""
+    ) -> Future[DecisionView]:
+        """The decision on the record at `position`; for a repeat the first decision, with the first position.
+
+        The future fails with `OutcomeUnknownError` after `timeout_s`, with `PartitionPausedError` at once.
+        """
+        ...
+
+    def position_reached(self, positions: Mapping[int, int], timeout_s: float) -> Future[None]:
+        """Done when the serving generation covers each offset (by partition).
+
+        The future fails with `NotUpToPositionError` after `timeout_s`, with `PartitionPausedError` at once.
+        """
         ...
 
 
@@ -64,17 +67,19 @@ def watch_outcome(
         outcome.set_exception(_unknown(mutation_id, position, "this producer does not wait for outcomes"))
         return outcome
 
-    def found(done: Future[Any]) -> None:
-        try:
-            outcome.set_result(_decided(mutation_id, position, done.result()))
-        except (NotUpToPositionError, StoreUnavailableError, FutureTimeoutError) as error:
-            unknown = _unknown(mutation_id, position, str(error) or "not decided in time")
-            unknown.__cause__ = error
-            outcome.set_exception(unknown)
-        except BaseException as error:
-            outcome.set_exception(error)
+    def found(done: Future[DecisionView]) -> None:
+        error = done.exception()
+        match error:
+            case None:
+                outcome.set_result(_decided(mutation_id, position, done.result()))
+            case OutcomeUnknownError() | GoneError() | StoreUnavailableError():
+                unknown = _unknown(mutation_id, position, str(error))
+                unknown.__cause__ = error
+                outcome.set_exception(unknown)
+            case _:
+                outcome.set_exception(error)
 
-    waiter.decision(position, timeout_s).add_done_callback(found)
+    waiter.decision(position, timeout_s, mutation_id=mutation_id).add_done_callback(found)
     return outcome
 
 
@@ -94,7 +99,7 @@ def passed_on(source: Future[Decided], target: Future[Decided]) -> None:
         target.set_result(source.result())
 
 
-def _decided(mutation_id: str, position: Position, found: DecisionFound) -> Decided:
+def _decided(mutation_id: str, position: Position, found: DecisionView) -> Decided:
     repeated_at = None if found.position == position else position
     return Decided(mutation_id, found.decision, found.position, repeated_at)
 
@@ -105,3 +110,25 @@ def _unknown(mutation_id: str, position: Position, why: str) -> OutcomeUnknownEr
         mutation_id=mutation_id,
         position=str(position),
     )
+
+
+def applied(decided: Decided) -> Decision:
+    """The decision of a mutation that was applied.
+
+    Raises:
+        ConflictError: with the decision's code and the current version, None if the key is absent.
+        RejectedError: with the decision's code (`quota`, `limit`, `id-reused`, …).
+    """
+    decision = decided.decision
+    message = decision.detail or f"the mutation at {decided.position} was not applied: {decision.code}"
+    match decision.status:
+        case DecisionStatus.APPLIED:
+            return decision
+        case DecisionStatus.CONFLICT:
+            assert decision.code is not None
+            raise ConflictError(message, code=decision.code, version=decision.version or None)
+        case DecisionStatus.REJECTED:
+            assert decision.code is not None
+            raise RejectedError(message, code=decision.code)
+        case DecisionStatus.PENDING:
+            raise AssertionError("a waiter never answers with what is not decided")

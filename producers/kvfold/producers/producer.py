@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Final
 from uuid import UUID
 
@@ -23,9 +24,10 @@ from kvfold.log.port import Log
 from kvfold.producers.doors import Admitted, admit
 from kvfold.producers.errors import AppendUnacknowledgedError
 from kvfold.producers.outcomes import Decided, OutcomeWaiter, passed_on, unsettled, watch_outcome
-from kvfold.schemas.errors import InvalidError, KvfoldError
+from kvfold.schemas.errors import InvalidError, KvfoldError, NotUpToPositionError
 from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX
 from kvfold.schemas.mutation import Mutation
+from kvfold.schemas.partitioning import partition_of
 from kvfold.schemas.position import Position
 
 __all__ = ["APPEND_TIMEOUT_S", "Appended", "Producer", "Submitted"]
@@ -127,10 +129,7 @@ class Producer:
             AppendUnacknowledgedError: no acknowledgement in time; repeat with its `mutation_id`.
         """
         submitted = self.submit(mutation, timeout_s=outcome_timeout_s)
-        try:
-            position = submitted.position.result(timeout_s)
-        except FutureTimeoutError as error:
-            raise _unacknowledged(submitted.mutation_id, submitted.scope, error) from error
+        position = _acknowledged(submitted.mutation_id, mutation.scope, submitted.position, timeout_s)
         return Appended(submitted.mutation_id, submitted.scope, position, submitted.outcome)
 
     def execute(self, mutation: Mutation, timeout_s: float = OPEN_WAIT_SECONDS_MAX) -> Decided:
@@ -144,7 +143,11 @@ class Producer:
             OutcomeUnknownError: appended at its `position`, and not decided in time.
             PartitionPausedError: appended; the projector of its partition waits for an operator.
         """
-        return self.append(mutation, timeout_s=timeout_s, outcome_timeout_s=timeout_s).outcome.result()
+        deadline = monotonic() + timeout_s
+        mutation_id, pending = self.send(mutation)
+        position = _acknowledged(mutation_id, mutation.scope, pending, timeout_s)
+        remaining_s = max(0.0, deadline - monotonic())
+        return self.outcome_of(mutation_id, position, timeout_s=remaining_s).result()
 
     def send(self, mutation: Mutation) -> tuple[str, Future[Position]]:
         """Hands a mutation to the log without waiting for an outcome: its id, and the future of its place.
@@ -174,6 +177,22 @@ class Producer:
         """
         with self._lock:
             return self._acknowledged.get(partition)
+
+    def covered(self, partition: int, offset: int, *, timeout_s: float) -> Future[None]:
+        """Done when the serving projection covers `offset` of the partition.
+
+        It fails with `NotUpToPositionError` after `timeout_s` (at once without a waiter), and with
+        `PartitionPausedError` at once.
+        """
+        if self._waiter is None:
+            future: Future[None] = unsettled()
+            future.set_exception(NotUpToPositionError("this producer does not wait for the projection"))
+            return future
+        return self._waiter.position_reached({partition: offset}, timeout_s)
+
+    def partition_of(self, scope: str) -> int:
+        """The partition that a scope lives in. Raises as `partition_count`."""
+        return partition_of(scope.encode(), self.partition_count())
 
     def partition_count(self) -> int:
         """The log's partition count, asked once: it never changes while the log is the same.
@@ -220,6 +239,13 @@ class Producer:
             unacknowledged = _unacknowledged(admitted.mutation.id, admitted.mutation.scope, error)
             unacknowledged.__cause__ = error
             position.set_exception(unacknowledged)
+
+
+def _acknowledged(mutation_id: str, scope: str, pending: Future[Position], timeout_s: float) -> Position:
+    try:
+        return pending.result(timeout_s)
+    except FutureTimeoutError as error:
+        raise _unacknowledged(mutation_id, scope, error) from error
 
 
 def _unacknowledged(mutation_id: str, scope: str, cause: BaseException) -> AppendUnacknowledgedError:

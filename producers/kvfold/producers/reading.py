@@ -1,0 +1,59 @@
+"""Reads that see one's own writes (row X5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, Protocol, TypeVar
+
+from kvfold.producers.producer import Producer
+from kvfold.reads.query import Query, Read
+from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX
+
+__all__ = ["OwnWritesReader", "QueryReader"]
+
+T = TypeVar("T")
+_ROUNDS_MAX: Final = 8
+
+
+class QueryReader(Protocol):
+    """The part of `kvfold.reads.executor.Reader` that clients use."""
+
+    def read(self, query: Query[T]) -> Read[T]:
+        """Runs a read. Raises `StoreUnavailableError` where Postgres is away or no generation serves."""
+        ...
+
+
+class OwnWritesReader:
+    """Reads that cover every write that the log acknowledged to one producer before the read began.
+
+    A read tells how far it covers its partition in the same statement, so what was folded already costs one round trip;
+    else the read waits for the projection and is done again.
+    """
+
+    def __init__(
+        self, producer: Producer, reader: QueryReader, *, timeout_s: float = OPEN_WAIT_SECONDS_MAX
+    ) -> None:
+        self._producer = producer
+        self._reader = reader
+        self._timeout_s = timeout_s
+
+    def read(self, scope: str, query: Callable[[int], Query[T]]) -> T:
+        """Reads of a scope; `query` makes the query, given the scope's partition.
+
+        Raises:
+            StoreUnavailableError: Postgres is away.
+            NotUpToPositionError: the projection does not cover the producer's own writes in time.
+            PartitionPausedError: it will not, until an operator mends the partition.
+        """
+        deadline = monotonic() + self._timeout_s
+        partition = self._producer.partition_of(scope)
+        offset = self._producer.acknowledged(partition)
+        read = self._reader.read(query(partition))
+        for _ in range(_ROUNDS_MAX):
+            # More than one round only where Postgres went back after a crash, and is folded again.
+            if offset is None or read.positions[partition] >= offset:
+                break
+            self._producer.covered(partition, offset, timeout_s=max(0.0, deadline - monotonic())).result()
+            read = self._reader.read(query(partition))
+        return read.value
