@@ -30,6 +30,10 @@ class StopRequest:
         """Asks for the stop."""
         os.write(self._write, b"x")
 
+    def fileno(self) -> int:
+        """A descriptor that is readable from the request on, for waits on several things at once."""
+        return self._read
+
     def is_set(self) -> bool:
         """Whether the stop was asked for."""
         return self.wait(0)

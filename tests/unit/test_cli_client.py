@@ -1,0 +1,78 @@
+"""The client of the commands: CloudEvents as headers, problems as errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from kvfold.deploy.http_client import KvfoldClient, RefusedError, ServerAwayError, event_headers
+from kvfold.producers.cloudevent_http import from_binary
+
+IDENTITY = "0197a2b4-0000-7000-8000-000000000001"
+
+
+def attributes(**more: str) -> dict[str, str]:
+    return {
+        "specversion": "1.0",
+        "type": "kvfold.deployment.put.v1",
+        "source": "/kvfold/cli",
+        "id": IDENTITY,
+        "partitionkey": "d:dep",
+        "kvnamespace": "user",
+        **more,
+    }
+
+
+def client(handle: Callable[[httpx.Request], httpx.Response]) -> KvfoldClient:
+    return KvfoldClient("http://kvfold.test", transport=httpx.MockTransport(handle))
+
+
+@pytest.mark.row("X14")
+@pytest.mark.parametrize(
+    "key",
+    ["plain", "a b", '"quoted"', "100%", "%2F", "naïve", "🚀", " both ends ", "a\\b", ",;=", "שלום", "'"],
+)
+def test_a_key_in_a_header_is_read_as_it_was(key: str) -> None:
+    headers = httpx.Headers(event_headers(attributes(subject=key)))
+    mutation = from_binary([(name.lower(), value) for name, value in headers.raw], b"value")
+    assert (mutation.subject, mutation.scope, mutation.namespace) == (key, "d:dep", "user")
+    assert mutation.body == b"value"
+
+
+def test_a_decision_that_did_not_apply_is_an_answer() -> None:
+    decision = {"status": "conflict", "code": "version-conflict", "version": 7}
+    with client(lambda request: httpx.Response(409, json=decision)) as asked:
+        assert asked.mutate(attributes(subject="k"), b"") == decision
+
+
+def test_a_refusal_at_the_door_is_an_error_with_its_code() -> None:
+    problem = {"status": 400, "code": "invalid-key", "detail": "the key holds a control character"}
+    with (
+        client(lambda request: httpx.Response(400, json=problem)) as asked,
+        pytest.raises(RefusedError, match="control character") as refused,
+    ):
+        asked.mutate(attributes(subject="k"), b"")
+    assert (refused.value.code, refused.value.status) == ("invalid-key", 400)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]"])
+def test_an_answer_that_is_no_problem_document_is_an_error_too(body: bytes) -> None:
+    with client(lambda request: httpx.Response(502, content=body)) as asked, pytest.raises(ServerAwayError):
+        asked.get("/v1/anything")
+
+
+def test_no_answer_may_be_asked_again() -> None:
+    def cut(request: httpx.Request) -> httpx.Response:
+        raise httpx.RemoteProtocolError("cut")
+
+    with client(cut) as asked, pytest.raises(ServerAwayError) as away:
+        asked.get("/v1/anything")
+    assert away.value.retryable
+
+
+def test_a_redirect_is_never_followed() -> None:
+    moved = httpx.Response(307, headers={"location": "http://elsewhere.test/"})
+    with client(lambda request: moved) as asked, pytest.raises(RefusedError):
+        asked.get("/v1/anything")
