@@ -25,6 +25,7 @@ from kvfold.schemas.errors import (
     GoneError,
     InvalidError,
     LogUnavailableError,
+    NotUpToPositionError,
     OutcomeUnknownError,
     PartitionPausedError,
     StoreUnavailableError,
@@ -53,9 +54,7 @@ class FakeWaiter:
         self.asked: list[tuple[Position, float]] = []
         self.pending: list[Future[DecisionView]] = []
 
-    def decision(
-        self, position: Position, timeout_s: float, *, mutation_id: str = ""
-    ) -> Future[DecisionView]:
+    def decision(self, position: Position, timeout_s: float) -> Future[DecisionView]:
         self.asked.append((position, timeout_s))
         future: Future[DecisionView] = Future()
         match self.answer:
@@ -217,7 +216,7 @@ def test_a_log_that_never_answers_is_left_in_time() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        OutcomeUnknownError("late", mutation_id="", position=None),
+        NotUpToPositionError("late"),
         StoreUnavailableError("away"),
         GoneError("trimmed"),
     ],
@@ -292,7 +291,7 @@ def test_a_write_without_a_decision_in_time_is_undecided() -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (OutcomeUnknownError("late", mutation_id="", position=None), "outcome-unknown"),
+        (NotUpToPositionError("late"), "outcome-unknown"),
         (PartitionPausedError("stopped"), "partition-paused"),
     ],
 )

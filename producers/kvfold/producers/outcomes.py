@@ -11,6 +11,7 @@ from kvfold.reads.decisions import DecisionView
 from kvfold.schemas.errors import (
     ConflictError,
     GoneError,
+    NotUpToPositionError,
     OutcomeUnknownError,
     RejectedError,
     StoreUnavailableError,
@@ -37,12 +38,10 @@ class Decided:
 class OutcomeWaiter(Protocol):
     """The part of `kvfold.reads.waiting.Waiter` that producers use."""
 
-    def decision(
-        self, position: Position, timeout_s: float, *, mutation_id: str = ""
-    ) -> Future[DecisionView]:
+    def decision(self, position: Position, timeout_s: float) -> Future[DecisionView]:
         """The decision on the record at `position`; for a repeat the first decision, with the first position.
 
-        The future fails with `OutcomeUnknownError` after `timeout_s`, with `PartitionPausedError` at once.
+        The future fails with `NotUpToPositionError` after `timeout_s`, with `PartitionPausedError` at once.
         """
         ...
 
@@ -72,14 +71,14 @@ def watch_outcome(
         match error:
             case None:
                 outcome.set_result(_decided(mutation_id, position, done.result()))
-            case OutcomeUnknownError() | GoneError() | StoreUnavailableError():
+            case NotUpToPositionError() | GoneError() | StoreUnavailableError():
                 unknown = _unknown(mutation_id, position, str(error))
                 unknown.__cause__ = error
                 outcome.set_exception(unknown)
             case _:
                 outcome.set_exception(error)
 
-    waiter.decision(position, timeout_s, mutation_id=mutation_id).add_done_callback(found)
+    waiter.decision(position, timeout_s).add_done_callback(found)
     return outcome
 
 
