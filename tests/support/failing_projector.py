@@ -63,17 +63,17 @@ def _install(boundary: str, at: int, number: int) -> None:
             super().all()
             reached("written")
 
-    postgres_store._Write = FailingWrite  # type: ignore[misc]
-    run.PostgresStore = FailingStore  # type: ignore[misc, attr-defined]
+    setattr(postgres_store, "_Write", FailingWrite)  # noqa: B010 - a class is no variable to mypy
+    setattr(run, "PostgresStore", FailingStore)  # noqa: B010
 
 
 def _unbounded() -> None:
-    connect = run.connect_for_folding  # type: ignore[attr-defined]
+    connect = postgres_store.connect_for_folding
 
     def without_timeout(dsn: str, *, transaction_timeout_ms: int, name: str) -> Any:
         return connect(dsn, transaction_timeout_ms=0, name=name)
 
-    run.connect_for_folding = without_timeout  # type: ignore[attr-defined]
+    setattr(run, "connect_for_folding", without_timeout)  # noqa: B010
 
 
 if __name__ == "__main__":

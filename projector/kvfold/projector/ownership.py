@@ -20,12 +20,14 @@ from psycopg import Connection
 from kvfold.projector.postgres_store import translated
 from kvfold.projector.statements import sql_file
 from kvfold.schemas.errors import StoreUnavailableError
+from kvfold.schemas.limits import DEDUPE_WINDOW_MS
 
 __all__ = ["Claims", "Shares", "fold_session_name"]
 
 _log = structlog.get_logger(__name__)
 _FENCE_LOCK_TIMEOUT_MS: Final = 200
 _FENCE_ATTEMPTS_MAX: Final = 10
+_TRIMMED_ROWS_MAX: Final = 5_000
 
 
 def fold_session_name(owner: str) -> str:
@@ -110,6 +112,14 @@ class Claims:
         """Removes the record of a pause: the partition folds again."""
         with translated():
             self._execute("resume", partition=partition)
+
+    def trim_ids(self, partition: int) -> bool:
+        """Forgets some mutation ids that are out of the dedupe window; false when there were none."""
+        with translated():
+            cursor = self._execute(
+                "trim_ids", partition=partition, window_ms=DEDUPE_WINDOW_MS, rows_max=_TRIMMED_ROWS_MAX
+            )
+            return cursor.rowcount > 0
 
     def notification_queue_usage(self) -> float:
         """How full Postgres's NOTIFY queue is, 0 to 1: a listener that hangs in a transaction fills it."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Any, Final
@@ -37,11 +37,13 @@ from kvfold.schemas.errors import KvfoldError, LogDivergedError, UnavailableErro
 from kvfold.schemas.form import Formed
 from kvfold.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 
-__all__ = ["Projector", "ProjectorSettings"]
+__all__ = ["PartitionView", "Projector", "ProjectorSettings"]
 
 _log = structlog.get_logger(__name__)
 _RANGE_ALLOWANCE_S: Final = 24 * 3600.0
 _STOP_WAIT_S: Final = 10.0
+_PAUSE_RETRY_S = 5.0
+"""A paused partition is tried again after this: what an operator has mended resumes by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class ProjectorSettings:
     """How a projector process works; nothing of it changes a decision.
 
     - `claim_ms`: how long a claim holds without a renewal; fold transactions end by themselves at 4/5 of it.
-    - `turn_ms`: between turns of the control loop, and before a paused partition is tried again × 5.
+    - `turn_ms`: between turns of the control loop.
     - `fold_threads`: partitions folded at the same time; while one waits for Postgres the next computes.
     """
 
@@ -188,6 +190,7 @@ class _Control:
         self._reader: LogReader | None = None
         self._log_id: str | None = None
         self._bounds: dict[int, Bounds] = {}
+        self._trim_turn = 0
 
     def run(self) -> None:
         """Turns until the projector stops; then gives everything up, once the folds under way have ended."""
@@ -221,11 +224,13 @@ class _Control:
         keep = {
             partition: epoch for partition, epoch in shares.held.items() if partition not in shares.surplus
         }
-        self._observe_log(sorted(keep))
-        for partition, epoch in keep.items():
-            if partition not in board.works() and self._is_due(partition):
-                self._take_over(partition, epoch)
+        if self._is_same_log(keep):
+            self._observe_log(sorted(keep))
+            for partition, epoch in keep.items():
+                if partition not in board.works() and self._is_due(partition):
+                    self._take_over(partition, epoch)
         self._settle_troubles(shares.paused)
+        self._trim(sorted(keep))
         self._report(keep)
 
     def _release(self, surplus: tuple[int, ...]) -> None:
@@ -248,7 +253,6 @@ class _Control:
 
     def _take_over(self, partition: int, epoch: int) -> None:
         try:
-            self._check_identity()
             self._claims.fence(partition, epoch)
             state = self._store.state(partition)
             if self._reader is None:
@@ -262,16 +266,21 @@ class _Control:
         else:
             self._shared.board.add(PartitionFold(partition, epoch=epoch, state=state))
 
-    def _check_identity(self) -> None:
-        """The topic is still the one that it was when this process began."""
+    def _is_same_log(self, held: Iterable[int]) -> bool:
+        """Whether the log is the one that this process began with; every partition pauses where it is not."""
         log_id = self._log.describe().log_id
         if self._log_id is None:
             self._log_id = log_id
-        if log_id != self._log_id:
-            raise LogDivergedError(f"the log was made anew: its id was {self._log_id} and is now {log_id}")
+        if log_id == self._log_id:
+            return True
+        for partition in held:
+            self._shared.board.remove(partition)
+            detail = f"the log was made anew: its id was {self._log_id} and is now {log_id}"
+            self._pause(partition, "log-diverged", detail)
+        return False
 
     def _pause(self, partition: int, reason: str, detail: str) -> None:
-        self._shared.paused(partition, reason, detail, retry_s=5 * self._settings.turn_ms / 1000)
+        self._shared.paused(partition, reason, detail, retry_s=_PAUSE_RETRY_S)
 
     def _settle_troubles(self, recorded: frozenset[int]) -> None:
         """Records pauses that began, removes the record of those that ended."""
@@ -288,6 +297,11 @@ class _Control:
                 if partition in recorded:
                     self._claims.resume(partition)
                     _log.info("partition resumed", partition=partition)
+
+    def _trim(self, partitions: list[int]) -> None:
+        """Some old mutation ids of one partition a turn; the same partition again while there are more."""
+        if partitions and not self._claims.trim_ids(partitions[self._trim_turn % len(partitions)]):
+            self._trim_turn += 1
 
     def _report(self, keep: dict[int, int]) -> None:
         works = self._shared.board.works()
@@ -348,9 +362,10 @@ class _Fetch:
                 self._poll()
             except LogDivergedError as error:
                 self._diverged(error)
-            except UnavailableError as error:
+            except KvfoldError as error:
                 self._shared.telemetry.failed(error.code)
                 _log.warning("log not read", error=str(error))
+                self._begin_anew()
                 self._shared.stopping.wait(0.2)
             except Exception:
                 self._shared.telemetry.failed("internal-error")
@@ -377,13 +392,17 @@ class _Fetch:
             self._shared.telemetry.beat("fetch")
             self._shared.board.offer(work, Chunk(steps, batch.offset_next, size))
 
+    def _begin_anew(self) -> None:
+        """After any fault of the log it may be another one: each partition is taken over again, with its checks."""
+        for work in self._works.values():
+            self._shared.board.discard(work)
+        self._shared.wake.set()
+
     def _diverged(self, error: LogDivergedError) -> None:
         for partition in error.partitions or tuple(self._works):
             work = self._works.get(partition)
             if work is not None:
-                self._shared.paused(
-                    partition, error.code, str(error), retry_s=5 * self._settings.turn_ms / 1000
-                )
+                self._shared.paused(partition, error.code, str(error), retry_s=_PAUSE_RETRY_S)
                 self._shared.board.discard(work)
 
 
@@ -438,7 +457,7 @@ class _Fold:
     def _pause(self, work: Work, reason: str, detail: str) -> None:
         self._store.reset()
         self._shared.board.discard(work)
-        self._shared.paused(work.partition, reason, detail, retry_s=5.0)
+        self._shared.paused(work.partition, reason, detail, retry_s=_PAUSE_RETRY_S)
 
 
 def _labels(batch: Batch) -> list[tuple[str, str, str]]:

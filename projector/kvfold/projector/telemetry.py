@@ -51,8 +51,8 @@ class PartitionView:
         return self.lag == 0
 
 
-@dataclass
-class Telemetry:
+@dataclass(eq=False)
+class Telemetry(Collector):
     """Figures that the loops keep. Every method is safe from any thread."""
 
     clock: Any = time.monotonic
@@ -169,20 +169,12 @@ class Telemetry:
         return [lag, offset, age, paused, hanging]
 
 
-class _TelemetryCollector(Collector):
-    def __init__(self, telemetry: Telemetry) -> None:
-        self._telemetry = telemetry
-
-    def collect(self) -> list[Metric]:
-        return self._telemetry.collect()
-
-
 class TelemetryServer:
     """`/healthz`, `/readyz` and `/metrics` of a projector, on an address of its own. `port` 0 takes any free one."""
 
     def __init__(self, telemetry: Telemetry, *, host: str, port: int) -> None:
         registry = CollectorRegistry()
-        registry.register(_TelemetryCollector(telemetry))
+        registry.register(telemetry)
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
