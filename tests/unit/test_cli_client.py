@@ -42,9 +42,24 @@ def test_a_key_in_a_header_is_read_as_it_was(key: str) -> None:
 
 
 def test_a_decision_that_did_not_apply_is_an_answer() -> None:
-    decision = {"status": "conflict", "code": "version-conflict", "version": 7}
-    with client(lambda request: httpx.Response(409, json=decision)) as asked:
-        assert asked.mutate(attributes(subject="k"), b"") == decision
+    problem = {
+        "status": 409,
+        "code": "version-conflict",
+        "detail": "it is at 7",
+        "version": 7,
+        "position": "3:9",
+        "mutation_id": IDENTITY,
+    }
+    with client(lambda request: httpx.Response(409, json=problem)) as asked:
+        decision = asked.mutate(attributes(subject="k"), b"")
+    assert decision == {
+        "id": IDENTITY,
+        "status": "conflict",
+        "code": "version-conflict",
+        "detail": "it is at 7",
+        "version": 7,
+        "position": "3:9",
+    }
 
 
 def test_a_refusal_at_the_door_is_an_error_with_its_code() -> None:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import httpx
 
 from kvfold.schemas.errors import KvfoldError, UnavailableError
+from kvfold.schemas.outcome import CONFLICT_CODES
 
 __all__ = ["BATCH_MEDIA_TYPE", "KvfoldClient", "RefusedError", "ServerAwayError", "event_headers"]
 
@@ -85,8 +86,8 @@ class KvfoldClient:
                 content=body or b"",
             )
         except RefusedError as refused:
-            if refused.problem.get("status") in ("conflict", "rejected"):
-                return refused.problem
+            if "position" in refused.problem:
+                return _decision(refused.problem)
             raise
         decision: dict[str, Any] = answer.json()
         return decision
@@ -133,6 +134,14 @@ def event_headers(attributes: dict[str, str]) -> dict[str, str]:
         header = "content-type" if name == "datacontenttype" else f"ce-{name}"
         headers[header] = quote(text, safe=_HEADER_SAFE)
     return headers
+
+
+def _decision(problem: dict[str, Any]) -> dict[str, Any]:
+    """The decision that a problem document tells of: what has a position is in the log and was decided."""
+    status = "conflict" if problem.get("code") in CONFLICT_CODES else "rejected"
+    decision: dict[str, Any] = {"id": problem.get("mutation_id"), "status": status}
+    members = ("position", "code", "version", "detail")
+    return decision | {name: problem[name] for name in members if name in problem}
 
 
 def _problem(answer: httpx.Response) -> dict[str, Any]:
