@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -24,6 +25,7 @@ def make_client(make: Callable[..., Any], settings: KafkaSettings, **options: An
         LogUnavailableError: no broker answers.
         LogMisconfiguredError: the settings are refused, by the client or by the broker.
     """
+    _check_certificates(settings)
     networks: list[Any] = []
 
     def network(**configuration: Any) -> Any:
@@ -45,6 +47,23 @@ def make_client(make: Callable[..., Any], settings: KafkaSettings, **options: An
         if isinstance(error, KafkaError):
             raise translated(error) from error
         raise LogMisconfiguredError(f"the Kafka settings are refused: {error}") from error
+
+
+def _check_certificates(settings: KafkaSettings) -> None:
+    """Loads the certificate files once: kafka-python takes a missing one for a broker that does not answer."""
+    if "SSL" not in settings.security_protocol:
+        return
+    try:
+        context = ssl.create_default_context(cafile=settings.ssl_cafile)
+        if settings.ssl_certfile is not None:
+            context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile, settings.ssl_password)
+        if settings.ssl_crlfile is not None:
+            context.load_verify_locations(settings.ssl_crlfile)
+    except (OSError, ValueError) as error:  # a wrong password or format is an OSError, too
+        files = (settings.ssl_cafile, settings.ssl_certfile, settings.ssl_keyfile, settings.ssl_crlfile)
+        raise LogMisconfiguredError(
+            f"the Kafka settings are refused: certificate files {[name for name in files if name]}: {error}"
+        ) from error
 
 
 def translated(error: KafkaError) -> KvfoldError:
