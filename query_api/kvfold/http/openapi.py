@@ -36,7 +36,15 @@ _CODE_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
     409: ("X-Object-Version",),
     503: ("Retry-After",),
 }
-_HTML_POLICY: Final = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; base-uri 'none'"
+_HTML_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "connect-src 'self'",
+        "script-src 'unsafe-inline'",
+        "style-src 'unsafe-inline'",
+        "base-uri 'none'",
+    )
+)
 
 
 class ProblemDocument(BaseModel):
