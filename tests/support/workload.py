@@ -56,6 +56,8 @@ _VERSIONS: Final = ("any", "any", "any", "absent", "present", "version:1", "vers
 _ENDS: Final[tuple[dict[str, object], ...]] = (
     {"kind": "OrchestrationContinuedAsNew", "input": 1},
     {"kind": "OrchestrationContinuedAsNew", "input": None},
+    {"kind": "OrchestrationContinuedAsNew", "input": {"b": 1.5, "a": "é"}},
+    {"kind": "CustomStatusUpdated", "status": "s"},
     {"kind": "OrchestrationCompleted", "output": "x"},
     {"kind": "OrchestrationFailed", "error": "x"},
 )
@@ -137,10 +139,11 @@ class Workload:
         scope, id_ = pick(_INSTANCES), self._id()
         kind = self._chance.randrange(10)
         if kind < 2:
-            return instance_started(mode=pick(("external", "external", "runtime")), scope=scope, id_=id_)
+            modes = ("external",) * 5 + ("runtime",)
+            return instance_started(mode=pick(modes), scope=scope, id_=id_)
         if kind == 2:
             return instance_pruned([pick((1, 2, 3))], keep_values=pick((None, True)), scope=scope, id_=id_)
-        if kind == 3:
+        if kind == 3 and self._chance.randrange(2):
             return instance_deleted(scope=scope, id_=id_)
         keys = _KEYS + tuple(f"k{number}" for number in range(8))
         events = [
@@ -152,8 +155,12 @@ class Workload:
                     keys_cleared(),
                 )
             )
-            for _ in range(self._chance.randrange(1, 4))
+            for _ in range(self._chance.randrange(1, 6))
         ]
+        if self._chance.randrange(5) == 0:
+            events = [
+                key_set(key, pick(("x", "x" * 17_000))) for key in keys[: self._chance.randrange(1, 14)]
+            ]
         if self._chance.randrange(3) == 0:
             events.append(pick(_ENDS))
         return instance_events(*events, execution=pick((1, 1, 2)), scope=scope, id_=id_)
