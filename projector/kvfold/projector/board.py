@@ -48,11 +48,13 @@ class Work:
 class Board:
     """The shared state. Every method is safe from any thread."""
 
-    def __init__(self, *, queue_bytes_max: int) -> None:
+    def __init__(self, *, queue_bytes_max: int, queue_records_max: int) -> None:
         self._condition = Condition()
         self._works: dict[int, Work] = {}
         self._queued_bytes = 0
+        self._queued_records = 0
         self._queue_bytes_max = queue_bytes_max
+        self._queue_records_max = queue_records_max
         self._serial = 0
         self._stopping = False
 
@@ -106,6 +108,7 @@ class Board:
             work.chunks.append(chunk)
             work.offset_read = chunk.offset_next
             self._queued_bytes += chunk.size
+            self._queued_records += len(chunk.steps)
             self._condition.notify_all()
 
     def take(self, *, timeout_s: float) -> tuple[Work, Chunk] | None:
@@ -151,14 +154,20 @@ class Board:
             size += head.size
             offset_next = head.offset_next
         self._queued_bytes -= size
+        self._queued_records -= len(steps)
         self._condition.notify_all()
         return Chunk(steps, offset_next, size)
+
+    def _is_full(self) -> bool:
+        """By bytes, and by count: a small record takes ten times its bytes once it is decoded."""
+        return self._queued_bytes > self._queue_bytes_max or self._queued_records > self._queue_records_max
 
     def _is_current(self, work: Work) -> bool:
         return self._works.get(work.partition) is work
 
     def _drop(self, work: Work) -> None:
         self._queued_bytes -= sum(chunk.size for chunk in work.chunks)
+        self._queued_records -= sum(len(chunk.steps) for chunk in work.chunks)
         work.chunks.clear()
 
     def _changed(self) -> None:

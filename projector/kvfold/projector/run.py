@@ -60,7 +60,8 @@ class ProjectorSettings:
     turn_ms: int = 1_000
     fold_threads: int = 2
     poll_ms: int = 500
-    queue_bytes_max: int = 4 * BATCH_BYTES_MAX
+    queue_bytes_max: int = 2 * BATCH_BYTES_MAX
+    queue_records_max: int = 2 * BATCH_RECORDS_MAX
 
 
 @dataclass(slots=True)
@@ -111,7 +112,7 @@ class Projector:
         self._dsn = dsn
         self._settings = settings
         self.telemetry = telemetry or Telemetry()
-        self._shared = _Shared(Board(queue_bytes_max=settings.queue_bytes_max), self.telemetry)
+        self._shared = _Shared(_board(settings), self.telemetry)
         self._threads: list[Thread] = []
 
     def start(self) -> None:
@@ -174,6 +175,10 @@ class Projector:
         return psycopg.connect(
             self._dsn, autocommit=True, connect_timeout=5, application_name=name, options=timeout
         )
+
+
+def _board(settings: ProjectorSettings) -> Board:
+    return Board(queue_bytes_max=settings.queue_bytes_max, queue_records_max=settings.queue_records_max)
 
 
 class _Control:
