@@ -13,7 +13,7 @@ from kvfold.producers.gateway.expectations import (
     expected_by_put,
     expected_of_content,
 )
-from kvfold.producers.gateway.statuses import status_of
+from kvfold.producers.gateway.statuses import applied_status
 from kvfold.producers.idempotency import mutation_id_of
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.mutation import Mutation
@@ -53,42 +53,7 @@ VERSION_5 = Precondition.version(5)
     ],
 )
 def test_status_of_an_applied_mutation(mutation: Mutation, version: int | None, status: int) -> None:
-    assert status_of(mutation, Decision(DecisionStatus.APPLIED, version=version)) == status
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("version-conflict", 409),
-        ("already-exists", 409),
-        ("finished", 409),
-        ("cas-mismatch", 412),
-        ("unknown-instance", 404),
-    ],
-)
-def test_status_of_a_conflict(code: str, status: int) -> None:
-    assert status_of(PUT, Decision(DecisionStatus.CONFLICT, code)) == status
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("too-large", 413),
-        ("quota", 422),
-        ("limit", 422),
-        ("id-reused", 422),
-        ("wrong-partition", 422),
-        ("malformed", 400),
-        ("invalid-key", 400),
-        ("unknown-type", 400),
-    ],
-)
-def test_status_of_a_rejection(code: str, status: int) -> None:
-    assert status_of(PUT, Decision(DecisionStatus.REJECTED, code)) == status
-
-
-def test_status_of_what_is_not_decided() -> None:
-    assert status_of(PUT, Decision(DecisionStatus.PENDING)) == 202
+    assert applied_status(mutation, Decision(DecisionStatus.APPLIED, version=version)) == status
 
 
 @pytest.mark.row("D3")

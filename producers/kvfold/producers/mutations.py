@@ -41,7 +41,7 @@ def capsule_set(
     expected: Precondition = ANY,
     mutation_id: str = "",
     actor: str | None = None,
-    content_type: str | None = None,
+    content_type: str = "application/octet-stream",
 ) -> Mutation:
     """Sets a key (rows C3, C12); with a precondition it is the compare-and-swap (row C15)."""
     return Mutation(
@@ -104,7 +104,7 @@ def deployment_put(
     expected: Precondition = ANY,
     mutation_id: str = "",
     actor: str | None = None,
-    content_type: str | None = None,
+    content_type: str = "application/octet-stream",
 ) -> Mutation:
     """Puts an entry (rows D2 to D4); the value is the plaintext, which only a plain namespace accepts."""
     return Mutation(

@@ -9,12 +9,11 @@ from typing import Final
 from kvfold.producers.errors import AppendUnacknowledgedError
 from kvfold.producers.outcomes import Decided
 from kvfold.producers.producer import Producer
-from kvfold.schemas.errors import OutcomeUnknownError, UnavailableError
+from kvfold.schemas.errors import LogUnavailableError, OutcomeUnknownError, UnavailableError
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.position import Position
 
-__all__ = ["Sent", "Undecided", "Written", "send", "write"]
-
+__all__ = ["Sent", "Undecided", "Written", "connect", "send", "write"]
 
 _WAITER_ALLOWANCE_S: Final = 0.2
 
@@ -42,6 +41,19 @@ class Undecided:
 Written = Decided | Undecided
 
 
+async def connect(producer: Producer, *, timeout_s: float) -> UnavailableError | None:
+    """Lets the producer ask the log how many partitions it has, the one call that may block; the error if it fails."""
+    if producer.is_connected:
+        return None
+    try:
+        await asyncio.wait_for(asyncio.to_thread(producer.partition_count), timeout_s)
+    except TimeoutError:
+        return LogUnavailableError("the log does not answer")
+    except UnavailableError as error:
+        return error
+    return None
+
+
 async def send(producer: Producer, mutation: Mutation, *, timeout_s: float) -> Sent | Undecided:
     """Appends within `timeout_s` and does not wait for the decision.
 
@@ -50,14 +62,9 @@ async def send(producer: Producer, mutation: Mutation, *, timeout_s: float) -> S
     """
     deadline = _now() + timeout_s
     stamped = producer.stamped(mutation)
-    if not producer.is_connected:
-        # The only call that may block: the first one ever asks the log how many partitions it has.
-        try:
-            await asyncio.wait_for(asyncio.to_thread(producer.partition_count), timeout_s)
-        except TimeoutError:
-            return Undecided(stamped.id, None, _unacknowledged(stamped))
-        except UnavailableError as error:
-            return Undecided(stamped.id, None, error)
+    failed = await connect(producer, timeout_s=timeout_s)
+    if failed is not None:
+        return Undecided(stamped.id, None, failed)
     mutation_id, pending = producer.send(stamped)
     try:
         position = await asyncio.wait_for(asyncio.wrap_future(pending), max(0.0, deadline - _now()))
@@ -68,8 +75,10 @@ async def send(producer: Producer, mutation: Mutation, *, timeout_s: float) -> S
     return Sent(mutation_id, position)
 
 
-async def write(producer: Producer, mutation: Mutation, *, timeout_s: float) -> Written:
-    """Appends and waits for the decision, both within `timeout_s`.
+async def write(
+    producer: Producer, mutation: Mutation, *, timeout_s: float, outcome_timeout_s: float | None = None
+) -> Written:
+    """Appends and waits for the decision, both within `timeout_s`, and at most `outcome_timeout_s` for the latter.
 
     Raises:
         InvalidError, UnavailableError: refused at the door; nothing was appended.
@@ -78,11 +87,12 @@ async def write(producer: Producer, mutation: Mutation, *, timeout_s: float) -> 
     sent = await send(producer, mutation, timeout_s=timeout_s)
     if isinstance(sent, Undecided):
         return sent
-    remaining_s = max(0.0, deadline - _now())
-    outcome = producer.outcome_of(sent.mutation_id, sent.position, timeout_s=remaining_s)
+    left_s = max(0.0, deadline - _now())
+    wait_s = left_s if outcome_timeout_s is None else min(left_s, outcome_timeout_s)
+    outcome = producer.outcome_of(sent.mutation_id, sent.position, timeout_s=wait_s)
     try:
         # The waiter keeps the time itself; should it not, the caller still gets an answer in time.
-        return await asyncio.wait_for(asyncio.wrap_future(outcome), remaining_s + _WAITER_ALLOWANCE_S)
+        return await asyncio.wait_for(asyncio.wrap_future(outcome), wait_s + _WAITER_ALLOWANCE_S)
     except TimeoutError:
         return Undecided(sent.mutation_id, sent.position, _undecided(sent))
     except UnavailableError as error:

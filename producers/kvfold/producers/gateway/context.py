@@ -1,0 +1,39 @@
+"""What the write routes work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kvfold.log.port import Log
+from kvfold.producers.outcomes import OutcomeWaiter
+from kvfold.producers.producer import Producer
+from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX
+
+__all__ = ["GATEWAY_SOURCE", "WRITE_TIMEOUT_S", "GatewayContext", "build_gateway_context"]
+
+GATEWAY_SOURCE: Final = "/kvfold/gateway"
+WRITE_TIMEOUT_S: Final = OPEN_WAIT_SECONDS_MAX - 0.5
+"""Append and decision together: the answer leaves within 8 seconds of the request's last byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayContext:
+    """The producer that all write routes share; its `acknowledged` is the floor of the read routes beside them."""
+
+    producer: Producer
+    write_timeout_s: float = WRITE_TIMEOUT_S
+
+
+def build_gateway_context(
+    log: Log,
+    waiter: OutcomeWaiter,
+    *,
+    source: str = GATEWAY_SOURCE,
+    write_timeout_s: float = WRITE_TIMEOUT_S,
+) -> GatewayContext:
+    """The context of a gateway over a log. Log and waiter stay the caller's, to close after the last request.
+
+    Asks the log nothing: a gateway starts, and answers 503, while the log is away.
+    """
+    return GatewayContext(Producer(log, waiter, source=source), write_timeout_s)

@@ -1,0 +1,139 @@
+"""The JSON documents of the write routes: models for what comes in, and the shapes of what goes out."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+
+from kvfold.schemas.errors import InvalidError
+from kvfold.schemas.limits import INT64_MAX
+from kvfold.schemas.outcome import Decision
+from kvfold.schemas.position import Position
+from kvfold.schemas.strict_json import decode_json
+
+__all__ = [
+    "CloudEventBatch",
+    "CloudEventDocument",
+    "DecisionBatch",
+    "DecisionDocument",
+    "ObjectBody",
+    "ObjectWritten",
+    "RemovedDocument",
+    "decision_document",
+    "read_object_body",
+]
+
+_Version = Annotated[int, Field(ge=0, le=INT64_MAX)]
+
+
+class ObjectBody(BaseModel):
+    """What the object browser puts: the value as text or in base64, and the version that it expects (0 = create)."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    value: str
+    encoding: Literal["utf8", "base64"]
+    version: _Version | None = None
+
+    def decoded(self) -> bytes:
+        """The value's bytes.
+
+        Raises:
+            InvalidError: `malformed-value`: no base64 with its padding.
+        """
+        if self.encoding == "utf8":
+            return self.value.encode()
+        try:
+            return base64.b64decode(self.value.encode("ascii"), validate=True)
+        except (UnicodeEncodeError, binascii.Error) as error:
+            raise InvalidError(
+                "the value is not base64 (RFC 4648, section 4, with its padding)", code="malformed-value"
+            ) from error
+
+
+class ObjectWritten(BaseModel):
+    """The object that was put, and its version now."""
+
+    key: str
+    version: int
+
+
+class RemovedDocument(BaseModel):
+    """How many entries went."""
+
+    removed: int
+
+
+class DecisionDocument(BaseModel):
+    """What became of a mutation; `pending` and no code where that is not known yet."""
+
+    id: str | None
+    scope: str | None
+    position: str | None
+    status: Literal["applied", "conflict", "rejected", "pending"]
+    code: str | None
+    version: int | None
+    detail: str | None
+
+
+class DecisionBatch(RootModel[list[DecisionDocument]]):
+    """One decision for each event of a batch, in its order."""
+
+
+class CloudEventDocument(BaseModel):
+    """One CloudEvent in the JSON format. Extensions: partitionkey, kvnamespace, kvexpected, kvactor."""
+
+    specversion: Literal["1.0"]
+    id: str
+    source: str
+    type: str
+    partitionkey: str
+    subject: str | None = None
+    time: str | None = None
+    datacontenttype: str | None = None
+    kvnamespace: str | None = None
+    kvexpected: str | None = None
+    kvactor: str | None = None
+    traceparent: str | None = None
+    data: object = None
+    data_base64: str | None = None
+
+
+class CloudEventBatch(RootModel[list[CloudEventDocument]]):
+    """At most 1,000 events."""
+
+
+def decision_document(
+    mutation_id: str | None, scope: str | None, decision: Decision, position: Position | None
+) -> DecisionDocument:
+    """A decision as JSON; id and scope are None where what came was no mutation."""
+    return DecisionDocument(
+        id=mutation_id,
+        scope=scope,
+        position=None if position is None else str(position),
+        status=decision.status.value,
+        code=decision.code,
+        version=decision.version,
+        detail=decision.detail,
+    )
+
+
+def read_object_body(body: bytes) -> ObjectBody:
+    """Reads the body of a browser's put.
+
+    Raises:
+        InvalidError: `malformed`: no strict JSON; `malformed-body`: not of the shape, with the place.
+    """
+    value = decode_json(body)
+    try:
+        return ObjectBody.model_validate(value)
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"]) or "the whole"
+        raise InvalidError(
+            f"the body is not accepted, at {place[:80]!a}: "
+            '{"value": text, "encoding": "utf8" or "base64", "version": optional number} is',
+            code="malformed-body",
+        ) from error
