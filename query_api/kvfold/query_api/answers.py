@@ -1,0 +1,98 @@
+"""How read models become answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from starlette.responses import Response
+
+from kvfold.http.call import Call
+from kvfold.http.positions import position_headers
+from kvfold.http.problems import NotFoundError
+from kvfold.query_api.context import ReadContext
+from kvfold.reads.decisions import DecisionView
+from kvfold.reads.query import Query, Read
+from kvfold.schemas.errors import NotUpToPositionError
+
+__all__ = ["decision_json", "found", "json_response", "read_until", "rfc3339", "rfc3339_ms"]
+
+T = TypeVar("T")
+
+_TIME_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999, where RFC 3339 ends, too
+_STEP_S: Final = 0.02
+_EVERYWHERE_STEP_S: Final = 0.1
+
+
+def json_response(data: Any, read: Read[T]) -> Response:
+    """A JSON answer with the read's position."""
+    body = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return Response(body, headers=position_headers(read), media_type="application/json")
+
+
+def found(read: Read[T | None], what: str) -> T:
+    """The read's value.
+
+    Raises:
+        NotFoundError: with the position as of which there is none.
+    """
+    if read.value is None:
+        raise NotFoundError(f"there is no {what}", headers=position_headers(read))
+    return read.value
+
+
+def rfc3339(time: datetime) -> str:
+    """A time in UTC: `2026-01-02T03:04:05.678901Z`."""
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def rfc3339_ms(time_ms: int) -> str:
+    """A time given in milliseconds since 1970, in UTC; a broker's absurd timestamp is shown as the nearest real time."""
+    time_ms = min(max(time_ms, 0), _TIME_MS_MAX)
+    time = datetime.fromtimestamp(time_ms // 1_000, UTC).replace(microsecond=time_ms % 1_000 * 1_000)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def decision_json(view: DecisionView) -> Mapping[str, Any]:
+    """The shape `DecisionShape`."""
+    decision = view.decision
+    return {
+        "id": view.mutation_id,
+        "scope": view.scope,
+        "position": str(view.position),
+        "status": decision.status.value,
+        "code": decision.code,
+        "version": decision.version,
+        "detail": decision.detail,
+        "removed": decision.removed,
+    }
+
+
+async def read_until(
+    context: ReadContext, call: Call, query: Query[T], is_enough: Callable[[T], bool], *, wait_s: float
+) -> Read[T]:
+    """Reads again after each commit of the partition until the value is enough or the time is over; gives the last read.
+
+    Raises:
+        PartitionPausedError: the partition is paused and the value not enough.
+    """
+    deadline = monotonic() + wait_s
+    while True:
+        read = await context.reads.read(call, query)
+        left_s = deadline - monotonic()
+        if left_s <= 0 or is_enough(read.value):
+            return read
+        if query.partition is None:
+            await asyncio.sleep(min(left_s, _EVERYWHERE_STEP_S))
+            continue
+        try:
+            further = {query.partition: read.positions[query.partition] + 1}
+            await asyncio.wrap_future(context.waiter.position_reached(further, left_s))
+        except NotUpToPositionError:
+            return read
+        # A partition in full swing commits hundreds of times a second; nobody needs to look that often.
+        await asyncio.sleep(_STEP_S)

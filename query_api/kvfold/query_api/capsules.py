@@ -1,0 +1,120 @@
+"""The reads of capsules (rows C3, C8 to C10)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from kvfold.http.call import Call
+from kvfold.http.positions import position_headers
+from kvfold.http.preconditions import digest_etag
+from kvfold.http.routes import Parameter, Route, json_answer
+from kvfold.query_api import arguments
+from kvfold.query_api.answers import json_response
+from kvfold.query_api.arguments import CURSOR, LIMIT, MIN_POSITION, PREFIX
+from kvfold.query_api.context import ReadContext
+from kvfold.query_api.documented import CONDITIONS, POSITIONED, not_modified, read_problems, value_answer
+from kvfold.query_api.shapes import KeyPage, Usage
+from kvfold.query_api.values import value_response
+from kvfold.reads.capsule import capsule_keys, capsule_usage, capsule_value
+
+__all__ = ["capsule_routes"]
+
+_TAG: Final = "capsules"
+_BASE: Final = "/v1/capsules/{principal}/{capsule_id}"
+_PATH: Final = (
+    Parameter("principal", "NFC, no control characters, no `:`, no `/`, 1 to 128 bytes"),
+    Parameter("capsule_id", "NFC, no control characters, no `:`, no `/`, 1 to 128 bytes"),
+    Parameter("key", "NFC, no control characters, 1 to 256 bytes; all the rest of the path, decoded once"),
+)
+
+
+def capsule_routes(context: ReadContext) -> list[Route]:
+    """Keys, one value, usage."""
+    return [_keys(context), _value(context), _usage(context)]
+
+
+def _keys(context: ReadContext) -> Route:
+    async def endpoint(call: Call) -> Response:
+        scope = arguments.scope_of_capsule(call)
+        query = capsule_keys(
+            scope,
+            prefix=arguments.capsule_prefix(call),
+            cursor=arguments.cursor(call),
+            limit=arguments.page_limit(call),
+            partition=await context.reader.partition(scope),
+        )
+        read = await context.reads.read(call, query)
+        return json_response({"keys": read.value.keys, "next_cursor": read.value.next_cursor}, read)
+
+    invalid = ("malformed-name", "invalid-key", "malformed-cursor", "malformed-limit")
+    return Route(
+        "GET",
+        f"{_BASE}/keys",
+        endpoint,
+        "Keys in byte order, by pages",
+        _TAG,
+        path=_PATH,
+        query=(PREFIX, CURSOR, LIMIT),
+        headers=(MIN_POSITION,),
+        answers=(json_answer("A page of keys", KeyPage, headers=POSITIONED), *read_problems({400: invalid})),
+    )
+
+
+def _value(context: ReadContext) -> Route:
+    reader, reads = context.reader, context.reads
+
+    async def endpoint(call: Call) -> Response:
+        scope = arguments.scope_of_capsule(call)
+        key = arguments.capsule_key(call)
+        partition = await reader.partition(scope)
+        read = await reads.read(call, capsule_value(scope, key, partition=partition))
+        headers = position_headers(read)
+        entry = read.value
+        if entry is None:
+            return value_response(call, None, None, headers)
+        return value_response(call, entry.value, digest_etag(entry.sha256), headers)
+
+    return Route(
+        "GET",
+        f"{_BASE}/kv/{{key:rest}}",
+        endpoint,
+        "One value",
+        _TAG,
+        description="An empty value is 200 with an empty body; an absent key is 404.",
+        path=_PATH,
+        headers=(MIN_POSITION, *CONDITIONS),
+        answers=(
+            value_answer("ETag"),
+            not_modified("ETag"),
+            *read_problems(
+                {
+                    400: ("malformed-name", "invalid-key", "malformed-precondition"),
+                    404: ("not-found",),
+                    412: ("precondition-failed",),
+                }
+            ),
+        ),
+    )
+
+
+def _usage(context: ReadContext) -> Route:
+    async def endpoint(call: Call) -> Response:
+        scope = arguments.scope_of_capsule(call)
+        query = capsule_usage(scope, partition=await context.reader.partition(scope))
+        read = await context.reads.read(call, query)
+        usage = read.value
+        data = {"keys": usage.keys, "bytes": usage.bytes, "bytes_max": usage.bytes_max}
+        return json_response(data, read)
+
+    return Route(
+        "GET",
+        f"{_BASE}/usage",
+        endpoint,
+        "Keys, bytes and quota",
+        _TAG,
+        path=_PATH,
+        headers=(MIN_POSITION,),
+        answers=(json_answer("Usage", Usage, headers=POSITIONED), *read_problems({400: ("malformed-name",)})),
+    )

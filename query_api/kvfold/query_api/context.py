@@ -1,0 +1,42 @@
+"""What the read routes work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kvfold.http.metrics import HttpMetrics
+from kvfold.http.positions import Floor, PositionedReader
+from kvfold.reads.executor import AsyncReader
+from kvfold.reads.waiting import Waiter
+
+__all__ = ["ReadContext", "no_floor"]
+
+
+def no_floor(partition: int) -> int | None:
+    """The floor of a process that writes nothing."""
+    del partition
+    return None
+
+
+@dataclass(frozen=True)
+class ReadContext:
+    """What the read routes work with.
+
+    - `floor`: the offset of the last write that this process acknowledged in a partition, None for none. A plain read
+      waits for it.
+    - `ready_from`: the positions (offset by partition) from which on the process counts as ready; None where it is ready
+      as soon as a generation serves.
+    """
+
+    reader: AsyncReader
+    waiter: Waiter
+    floor: Floor = no_floor
+    metrics: HttpMetrics = field(default_factory=HttpMetrics)
+    ready_from: Callable[[], Mapping[int, int]] | None = None
+
+    @cached_property
+    def reads(self) -> PositionedReader:
+        """Reads that heed positions."""
+        return PositionedReader(self.reader, self.waiter, self.floor)

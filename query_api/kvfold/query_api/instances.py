@@ -1,0 +1,198 @@
+"""The reads of orchestration instances (rows O8, O12, O19)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from kvfold.http.call import Call
+from kvfold.http.routes import Parameter, Route, json_answer
+from kvfold.query_api import arguments
+from kvfold.query_api.answers import found, json_response, read_until, rfc3339_ms
+from kvfold.query_api.arguments import CURSOR, LIMIT, MIN_POSITION, PREFIX, WAIT
+from kvfold.query_api.context import ReadContext
+from kvfold.query_api.documented import POSITIONED, read_problems
+from kvfold.query_api.shapes import Instance, InstanceKv, Instances, KvEntry
+from kvfold.reads.orchestration import (
+    INSTANCE_STATUSES,
+    InstanceSummary,
+    InstanceView,
+    KvValue,
+    instance,
+    instance_kv,
+    instance_value,
+    instances,
+)
+from kvfold.schemas.errors import InvalidError
+
+__all__ = ["instance_routes"]
+
+_TAG: Final = "instances"
+_BASE: Final = "/v1/instances"
+_PATH: Final = (
+    Parameter("id", "The instance: no control characters, 1 to 256 bytes"),
+    Parameter(
+        "key", "Any text without NUL, at most 256 bytes, the empty one included; all the rest of the path"
+    ),
+)
+_STATUS: Final = Parameter("status", "Only of this status", {"enum": list(INSTANCE_STATUSES)})
+_NAME: Final = ("malformed-name",)
+
+
+def instance_routes(context: ReadContext) -> list[Route]:
+    """The list, one instance, its KV, one key of it."""
+    return [_instances(context), _instance(context), _kv(context), _value(context)]
+
+
+def _instances(context: ReadContext) -> Route:
+    async def endpoint(call: Call) -> Response:
+        query = instances(
+            prefix=arguments.plain_prefix(call),
+            status=_status(call),
+            cursor=arguments.cursor(call),
+            limit=arguments.page_limit(call),
+        )
+        read = await context.reads.read(call, query)
+        page = read.value
+        data = {"instances": [_item(item) for item in page.instances], "next_cursor": page.next_cursor}
+        return json_response(data, read)
+
+    invalid = ("malformed-status", "malformed-prefix", "malformed-cursor", "malformed-limit")
+    return Route(
+        "GET",
+        _BASE,
+        endpoint,
+        "Instances in byte order of their ids, by pages",
+        _TAG,
+        query=(_STATUS, PREFIX, CURSOR, LIMIT),
+        headers=(MIN_POSITION,),
+        answers=(
+            json_answer("A page of instances", Instances, headers=POSITIONED),
+            *read_problems({400: invalid}),
+        ),
+    )
+
+
+def _instance(context: ReadContext) -> Route:
+    async def endpoint(call: Call) -> Response:
+        name = arguments.instance_id(call)
+        wait_s = arguments.wait_seconds(call)
+        query = instance(name, partition=await context.reader.partition("o:" + name))
+        read = await read_until(context, call, query, _has_ended, wait_s=wait_s)
+        return json_response(_instance_json(name, found(read, "such instance")), read)
+
+    return Route(
+        "GET",
+        f"{_BASE}/{{id}}",
+        endpoint,
+        "One instance",
+        _TAG,
+        description="With `wait`, answers when it has ended, or as it is when the time is over; at once if unknown.",
+        path=_PATH,
+        query=(WAIT,),
+        headers=(MIN_POSITION,),
+        answers=(
+            json_answer("The instance", Instance, headers=POSITIONED),
+            *read_problems({400: (*_NAME, "malformed-wait"), 404: ("not-found",)}),
+        ),
+    )
+
+
+def _kv(context: ReadContext) -> Route:
+    async def endpoint(call: Call) -> Response:
+        name = arguments.instance_id(call)
+        query = instance_kv(name, partition=await context.reader.partition("o:" + name))
+        read = await context.reads.read(call, query)
+        return json_response({"kv": _kv_json(found(read, "such instance"))}, read)
+
+    return Route(
+        "GET",
+        f"{_BASE}/{{id}}/kv",
+        endpoint,
+        "All keys of an instance",
+        _TAG,
+        path=_PATH,
+        headers=(MIN_POSITION,),
+        answers=(
+            json_answer("The keys", InstanceKv, headers=POSITIONED),
+            *read_problems({400: _NAME, 404: ("not-found",)}),
+        ),
+    )
+
+
+def _value(context: ReadContext) -> Route:
+    async def endpoint(call: Call) -> Response:
+        name, key = arguments.instance_id(call), arguments.instance_key(call)
+        query = instance_value(name, key, partition=await context.reader.partition("o:" + name))
+        read = await context.reads.read(call, query)
+        entry = found(read, "such instance or key")
+        return json_response({"key": key, "value": entry.value, "execution_id": entry.execution_id}, read)
+
+    return Route(
+        "GET",
+        f"{_BASE}/{{id}}/kv/{{key:rest}}",
+        endpoint,
+        "One key of an instance",
+        _TAG,
+        path=_PATH,
+        headers=(MIN_POSITION,),
+        answers=(
+            json_answer("The value", KvEntry, headers=POSITIONED),
+            *read_problems({400: (*_NAME, "invalid-key"), 404: ("not-found",)}),
+        ),
+    )
+
+
+def _status(call: Call) -> str | None:
+    status = call.query.get("status")
+    if status is not None and status not in INSTANCE_STATUSES:
+        accepted = ", ".join(INSTANCE_STATUSES)
+        raise InvalidError(f"no instance has such a status; accepted: {accepted}", code="malformed-status")
+    return status
+
+
+def _has_ended(view: InstanceView | None) -> bool:
+    """Nothing is worth waiting for: the instance has ended, or there is none."""
+    return view is None or view.status != "Running"
+
+
+def _kv_json(kv: Mapping[str, KvValue]) -> dict[str, Any]:
+    return {key: {"value": entry.value, "execution_id": entry.execution_id} for key, entry in kv.items()}
+
+
+def _item(item: InstanceSummary) -> dict[str, Any]:
+    return {
+        "instance_id": item.instance_id,
+        "name": item.name,
+        "mode": item.mode,
+        "status": item.status,
+        "execution_id": item.execution_id,
+        "owner": item.worker,
+        "history_length": item.history_length,
+        "created_at": rfc3339_ms(item.created_ms),
+        "updated_at": rfc3339_ms(item.updated_ms),
+    }
+
+
+def _instance_json(name: str, view: InstanceView) -> dict[str, Any]:
+    return {
+        "instance_id": name,
+        "name": view.name,
+        "mode": view.mode,
+        "status": view.status,
+        "incarnation": view.incarnation,
+        "execution_id": view.execution_id,
+        "owner": view.worker,
+        "history_length": view.history_length,
+        # The fold wrote both with the strict encoder: finite numbers, bounded depth.
+        "input": json.loads(view.input),
+        "output": None if view.output is None else json.loads(view.output),
+        "failure": view.failure,
+        "custom_status": view.custom_status,
+        "created_at": rfc3339_ms(view.created_ms),
+        "updated_at": rfc3339_ms(view.updated_ms),
+        "kv": _kv_json(view.kv),
+    }

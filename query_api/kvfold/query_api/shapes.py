@@ -1,0 +1,197 @@
+"""The JSON shapes of the reads, for the OpenAPI document. Answers are built as plain data: models cost time per request."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+__all__ = [
+    "DecisionShape",
+    "Generation",
+    "Generations",
+    "Health",
+    "Instance",
+    "InstanceItem",
+    "InstanceKv",
+    "Instances",
+    "KeyPage",
+    "KvEntry",
+    "KvValue",
+    "Namespaces",
+    "ObjectItem",
+    "ObjectValue",
+    "Objects",
+    "Partition",
+    "Pause",
+    "Projector",
+    "Readiness",
+    "Usage",
+]
+
+
+class KeyPage(BaseModel):
+    """Keys in byte order."""
+
+    keys: list[str]
+    next_cursor: str | None
+
+
+class Usage(BaseModel):
+    """Keys, bytes of keys and values, and the quota in force."""
+
+    keys: int
+    bytes: int
+    bytes_max: int
+
+
+class Namespaces(BaseModel):
+    """Namespaces of the user family that hold something."""
+
+    namespaces: list[str]
+
+
+class ObjectItem(BaseModel):
+    """An object in a listing; size in bytes, time as RFC 3339 in UTC."""
+
+    key: str
+    version: int
+    size: int
+    updated_at: str
+
+
+class Objects(BaseModel):
+    """Objects in byte order of their keys."""
+
+    objects: list[ObjectItem]
+    next_cursor: str | None
+
+
+class ObjectValue(BaseModel):
+    """An object with its value: as text where it is UTF-8, else in base64."""
+
+    key: str
+    value: str
+    encoding: Literal["utf8", "base64"]
+    version: int
+
+
+class KvValue(BaseModel):
+    """An orchestration key's value and its last-writing execution."""
+
+    value: str
+    execution_id: int
+
+
+class KvEntry(KvValue):
+    """The same with its key."""
+
+    key: str
+
+
+class InstanceKv(BaseModel):
+    """All keys of an instance."""
+
+    kv: dict[str, KvValue]
+
+
+class InstanceItem(BaseModel):
+    """An instance in a listing; `owner` is the last worker to commit something for it."""
+
+    instance_id: str
+    name: str
+    mode: Literal["runtime", "external"]
+    status: Literal["Running", "Completed", "Failed"]
+    execution_id: int
+    owner: str | None
+    history_length: int
+    created_at: str
+    updated_at: str
+
+
+class Instances(BaseModel):
+    """Instances in byte order of their ids."""
+
+    instances: list[InstanceItem]
+    next_cursor: str | None
+
+
+class Instance(InstanceItem, InstanceKv):
+    """An instance; `incarnation` tells a re-created id from the old one, `input` and `output` are JSON values."""
+
+    incarnation: int
+    input: Any
+    output: Any
+    failure: str | None
+    custom_status: str | None
+
+
+class DecisionShape(BaseModel):
+    """What became of a mutation; `removed` is the count of a range mutation."""
+
+    id: str | None
+    scope: str | None
+    position: str
+    status: Literal["applied", "conflict", "rejected", "pending"]
+    code: str | None
+    version: int | None
+    detail: str | None
+    removed: int | None
+
+
+class Generation(BaseModel):
+    """One complete set of projection tables."""
+
+    id: int
+    state: str
+    serving: bool
+    schema_version: int
+    created_at: str
+
+
+class Generations(BaseModel):
+    """All generations, oldest first."""
+
+    generations: list[Generation]
+
+
+class Pause(BaseModel):
+    """Why a partition stopped."""
+
+    reason: str
+    detail: str
+    since: str
+
+
+class Partition(BaseModel):
+    """A partition of the serving generation; `position` is that of the last record covered."""
+
+    partition: int
+    position: str
+    effective_time: str
+    committed_at: str
+    owner: str | None
+    claim_expires_at: str | None
+    epoch: int
+    paused: Pause | None
+
+
+class Projector(BaseModel):
+    """Every partition; the notification queue's fill is 0 to 1."""
+
+    generation: int
+    partitions: list[Partition]
+    notification_queue_usage: float
+
+
+class Health(BaseModel):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class Readiness(BaseModel):
+    """The process can serve reads."""
+
+    status: Literal["ready"]
+    generation: int
