@@ -101,6 +101,7 @@ def test_a_capsule_keeps_bytes(kvfold: Stack) -> None:
 
 
 @pytest.mark.row("C6")
+@pytest.mark.row("C8")
 def test_odd_keys_are_kept_apart_and_listed_once_in_byte_order(kvfold: Stack) -> None:
     capsule, deployment = kvfold.capsule(), kvfold.deployment()
     for key in ODD_KEYS:
@@ -219,6 +220,7 @@ def test_versions_go_on_growing_over_delete_and_create(kvfold: Stack) -> None:
         deployment.put("user", "k", b"x", expected=0)
 
 
+@pytest.mark.row("D1")
 @pytest.mark.row("D16")
 def test_undeploy_sweeps_every_namespace_of_one_deployment(kvfold: Stack) -> None:
     deployment, neighbour = kvfold.deployment(), kvfold.deployment("dep2")
