@@ -52,11 +52,11 @@ class Server:
 
     def __init__(self, *answers: Answer) -> None:
         self._answers = list(answers)
-        self.batches: list[list[str]] = []
+        self.batches: list[list[str | None]] = []
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         batch = json.loads(request.content)
-        self.batches.append([one["subject"] for one in batch])
+        self.batches.append([one.get("subject") for one in batch])
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         return answer(batch)
 
@@ -82,6 +82,21 @@ def test_every_line_has_an_outcome_in_order() -> None:
     assert [len(batch) for batch in server.batches] == [BATCH_EVENTS_MAX, 1]
     assert emitted.is_all_applied
     assert emitted.last_line == BATCH_EVENTS_MAX + 1
+
+
+def test_lines_whose_order_matters_never_share_a_batch() -> None:
+    put_a, put_b = {**event(1), "subject": "a"}, {**event(2), "subject": "b"}
+    again = {**event(3), "subject": "a"}
+    undeployed = {name: event(4)[name] for name in ("specversion", "source", "id", "partitionkey")}
+    undeployed["type"] = "kvfold.deployment.undeployed.v1"
+    elsewhere = {**event(5), "partitionkey": "d:other", "subject": "a"}
+    after = {**event(6), "subject": "c"}
+    server = Server(applied)
+    emit(
+        server,
+        lines(*(json.dumps(one).encode() for one in (put_a, put_b, again, undeployed, elsewhere, after))),
+    )
+    assert server.batches == [["a", "b"], ["a"], [None, "a"], ["c"]]
 
 
 def test_a_pause_in_the_input_sends_what_came() -> None:

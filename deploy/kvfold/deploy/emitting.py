@@ -1,8 +1,14 @@
 """Events from JSON lines into kvfold, in order, a batch at a time, each with its outcome.
 
-One batch is on its way at any time, so that the mutations of a scope keep the order of their lines. What has no outcome
-yet (no answer, a server that is away, not decided in time) is sent again: the ids stand in the events, so nothing is
-applied twice within 7 days.
+One batch is on its way at any time. What has no outcome yet (no answer, a server that is away, not decided in time) is
+sent again before the next one: the ids stand in the events, so nothing is applied twice within 7 days.
+
+The order of a scope's lines is kept, also over an outage in which the log took some events of a batch and not others:
+two lines of one scope share a batch only where they write different keys. Worked example, four lines of one scope:
+
+```
+put a · put b · put a · clear prefix        → [put a, put b]  [put a]  [clear prefix]
+```
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ from kvfold.deploy.lines import LINE_BYTES_MAX, Line, Pause
 from kvfold.deploy.stopping import StopRequest
 from kvfold.producers.cloudevent_http import from_structured
 from kvfold.schemas.errors import InvalidError
+from kvfold.schemas.mutation import Mutation
 
 __all__ = ["Emitted", "Outcome", "emit_lines"]
 
@@ -28,6 +35,14 @@ BATCH_BYTES_MAX: Final = 1024 * 1024
 _RETRY_S_MIN: Final = 0.1
 _RETRY_S_MAX: Final = 5.0
 _FINAL: Final = frozenset({"applied", "conflict", "rejected"})
+_KEY_WRITES: Final = frozenset(
+    {
+        "kvfold.capsule.set.v1",
+        "kvfold.capsule.deleted.v1",
+        "kvfold.deployment.put.v1",
+        "kvfold.deployment.deleted.v1",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,38 +103,68 @@ def emit_lines(
     return emitted
 
 
+class _Batch:
+    """Lines to be sent at once, bounded by count and bytes."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+        self._size = 0
+        # By scope, the keys written; None for a scope of which the one line concerns more than a key.
+        self._keys: dict[str, set[tuple[str | None, str | None]] | None] = {}
+
+    def takes(self, line: Line, mutation: Mutation) -> bool:
+        """Whether the line may go with those that are here."""
+        if not self.lines:
+            return True
+        if len(self.lines) >= BATCH_EVENTS_MAX or self._size + len(line.text) > BATCH_BYTES_MAX:
+            return False
+        if mutation.scope not in self._keys:
+            return True
+        keys = self._keys[mutation.scope]
+        is_key_write = mutation.type in _KEY_WRITES
+        return keys is not None and is_key_write and (mutation.namespace, mutation.subject) not in keys
+
+    def add(self, line: Line, mutation: Mutation) -> None:
+        """Adds a line that it takes."""
+        self.lines.append(line)
+        self._size += len(line.text)
+        if mutation.type not in _KEY_WRITES:
+            self._keys[mutation.scope] = None
+            return
+        keys = self._keys.setdefault(mutation.scope, set())
+        assert keys is not None, "the batch does not take a line beside one that concerns the whole scope"
+        keys.add((mutation.namespace, mutation.subject))
+
+
 def _batches(lines: Iterable[Line | Pause], told: Callable[[Outcome], None]) -> Iterator[list[Line]]:
-    """Lines that hold an event, bounded by count and bytes; a line that holds none is told at once."""
-    batch: list[Line] = []
-    size = 0
+    """Lines that hold an event; a line that holds none is told at once."""
+    batch = _Batch()
     for line in lines:
         if isinstance(line, Line):
-            problem = _problem(line)
-            if problem is not None:
-                told(problem)
+            mutation = _mutation(line)
+            if isinstance(mutation, Outcome):
+                told(mutation)
                 continue
-            if batch and (len(batch) >= BATCH_EVENTS_MAX or size + len(line.text) > BATCH_BYTES_MAX):
-                yield batch
-                batch, size = [], 0
-            batch.append(line)
-            size += len(line.text)
-        elif batch:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+            if not batch.takes(line, mutation):
+                yield batch.lines
+                batch = _Batch()
+            batch.add(line, mutation)
+        elif batch.lines:
+            yield batch.lines
+            batch = _Batch()
+    if batch.lines:
+        yield batch.lines
 
 
-def _problem(line: Line) -> Outcome | None:
-    """Why a line is no event; None if it is one. The server judges by the same rules, and by some more."""
+def _mutation(line: Line) -> Mutation | Outcome:
+    """What a line asks for, or why it is no event. The server judges by the same rules, and by some more."""
     try:
         if line.is_cut:
             raise InvalidError(f"the line has more than {LINE_BYTES_MAX} bytes", code="too-large")
-        from_structured(line.text)
+        return from_structured(line.text)
     except InvalidError as error:
         detail = f"{error}; a line is one CloudEvent in JSON, with its id"
         return Outcome(line.number, "invalid", {"code": error.code, "detail": detail})
-    return None
 
 
 def _send(

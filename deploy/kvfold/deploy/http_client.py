@@ -89,6 +89,9 @@ class KvfoldClient:
             if "position" in refused.problem:
                 return _decision(refused.problem)
             raise
+        if not answer.content:  # a delete, which has nothing more to say
+            position = answer.headers.get("X-Kvfold-Position")
+            return {"id": attributes.get("id"), "status": "applied", "position": position}
         decision: dict[str, Any] = answer.json()
         return decision
 

@@ -1,0 +1,64 @@
+"""`kvfold dev|gateway|query-api`: the commands that serve HTTP."""
+
+from __future__ import annotations
+
+import click
+
+from kvfold.deploy.stopping import stop_signals
+
+__all__ = ["dev", "gateway", "query_api"]
+
+
+@click.command
+def dev() -> None:
+    """Run everything on this machine: log, projector, gateway and query API in one process.
+
+    Data is kept in KVFOLD_DATA (./kvfold-data), in an embedded PostgreSQL, unless KVFOLD_POSTGRES names a server. The log
+    is embedded too, unless KVFOLD_KAFKA names brokers. Listens on 127.0.0.1:8080 (KVFOLD_HOST, KVFOLD_PORT).
+
+    \b
+    Example:
+      kvfold dev
+      curl -X PUT --data-binary hello http://127.0.0.1:8080/deployments/demo/kv/user/greeting
+    """
+    # From here on a signal means an orderly end, also while imports and servers still start.
+    with stop_signals() as stop:
+        from kvfold.deploy.dev import run_dev
+        from kvfold.deploy.environment import started_process
+
+        run_dev(started_process(), stop, say=click.echo)
+
+
+@click.command
+def gateway() -> None:
+    """Serve writes and reads over HTTP: append mutations to the log, answer with their outcomes.
+
+    Needs KVFOLD_POSTGRES, and KVFOLD_KAFKA unless the log is the embedded one in that database. Outcomes come from a
+    projector, which runs elsewhere. Listens on 127.0.0.1:8081 (KVFOLD_HOST, KVFOLD_PORT).
+
+    \b
+    Example:
+      KVFOLD_POSTGRES=postgresql:///kvfold KVFOLD_KAFKA=127.0.0.1:9092 kvfold gateway
+    """
+    with stop_signals() as stop:
+        from kvfold.deploy.environment import started_process
+        from kvfold.deploy.http_processes import run_gateway
+
+        run_gateway(started_process(), stop)
+
+
+@click.command("query-api")
+def query_api() -> None:
+    """Serve reads over HTTP from Postgres; the log is never touched.
+
+    Needs KVFOLD_POSTGRES. Listens on 127.0.0.1:8080 (KVFOLD_HOST, KVFOLD_PORT).
+
+    \b
+    Example:
+      KVFOLD_POSTGRES=postgresql:///kvfold kvfold query-api
+    """
+    with stop_signals() as stop:
+        from kvfold.deploy.environment import started_process
+        from kvfold.deploy.http_processes import run_query_api
+
+        run_query_api(started_process(), stop)

@@ -1,0 +1,124 @@
+"""`kvfold dev`: the whole of kvfold in one process, for one machine.
+
+```
+embedded Postgres (KVFOLD_DATA)  unless KVFOLD_POSTGRES names a server
+embedded log, in that Postgres   unless KVFOLD_KAFKA names brokers; there the topic is made if it is absent
+projector                        threads
+gateway and query API            one HTTP server, on KVFOLD_HOST:KVFOLD_PORT
+```
+
+Parts start in this order and stop in the opposite one, whatever ends the process. An embedded Postgres that dies is
+started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
+
+import structlog
+
+from kvfold.deploy.embedded_postgres import EmbeddedPostgres
+from kvfold.deploy.environment import postgres_dsn, when_available
+from kvfold.deploy.http_server import HttpServer, bound_socket
+from kvfold.deploy.projector_process import AnnouncingTelemetry, start_projector
+from kvfold.deploy.serving import log_end, serving_app
+from kvfold.deploy.stopping import StopRequest
+from kvfold.log.kafka import create_topic
+from kvfold.log.open import open_log
+from kvfold.log.port import Log
+from kvfold.log.settings import Settings
+
+__all__ = ["PORT", "run_dev"]
+
+_log = structlog.get_logger(__name__)
+PORT: Final = 8080
+_WATCH_S: Final = 1.0
+
+
+def run_dev(settings: Settings, stop: StopRequest, *, say: Callable[[str], None]) -> None:
+    """Runs until the stop is asked for; `say` is given lines for people once everything is up.
+
+    Raises:
+        ConfigurationError: a port is taken, or the log is misconfigured.
+        EmbeddedPostgresError: the embedded server does not start, or another process uses the folder.
+        LogDivergedError: the log is not the one that the database was folded from.
+    """
+    with ExitStack() as parts:
+        # First, so that a second start on this port says so at once, and touches nothing.
+        listener = bound_socket(settings.host, PORT if settings.port is None else settings.port)
+        parts.callback(listener.close)
+        postgres = _postgres(settings, parts)
+        dsn = postgres_dsn(settings) if postgres is None else postgres.dsn
+        if stop.is_set():
+            return
+        log = when_available(lambda: _opened_log(settings, dsn), stop, what="log")
+        if log is None:
+            return
+        parts.callback(log.close)
+        telemetry = AnnouncingTelemetry()
+        projector = when_available(
+            lambda: start_projector(log, dsn, settings, telemetry), stop, what="postgres"
+        )
+        if projector is None:
+            return
+        parts.callback(projector.stop)
+        ready_from = when_available(lambda: log_end(log), stop, what="log")
+        if ready_from is None:
+            return
+        server = HttpServer(serving_app(dsn, log, ready_from=ready_from), listener)
+        parts.callback(server.stop)
+        server.start()
+        for line in _welcome(settings, server.url, postgres):
+            say(line)
+        _watch(server, postgres, stop)
+        say("kvfold stops …")
+    say("kvfold has stopped; what was written is kept.")
+
+
+def _postgres(settings: Settings, parts: ExitStack) -> EmbeddedPostgres | None:
+    """The embedded server, started; None where another one is named."""
+    if settings.postgres is not None:
+        return None
+    postgres = EmbeddedPostgres.start(settings.data)
+    parts.callback(postgres.stop)
+    _log.info("embedded postgres started", data=str(settings.data), pid=postgres.pid)
+    return postgres
+
+
+def _opened_log(settings: Settings, dsn: str) -> Log:
+    if settings.kafka is not None and create_topic(settings.kafka_settings()):
+        _log.info("topic created", topic=settings.topic, partitions=settings.partitions)
+    return open_log(settings, dsn)
+
+
+def _watch(server: HttpServer, postgres: EmbeddedPostgres | None, stop: StopRequest) -> None:
+    """Waits for the stop; starts the embedded server again where it died."""
+    while not stop.wait(_WATCH_S):
+        if not server.is_serving():
+            raise RuntimeError("the HTTP server ended by itself")
+        if postgres is not None and not postgres.is_running():
+            _log.error("embedded postgres died", log_file=str(postgres.log_file))
+            postgres.restart()
+            _log.info("embedded postgres started", data=str(postgres.log_file.parent), pid=postgres.pid)
+
+
+def _welcome(settings: Settings, url: str, postgres: EmbeddedPostgres | None) -> list[str]:
+    """What runs where, and the first thing to try."""
+    database = "of KVFOLD_POSTGRES" if postgres is None else f"embedded, in {settings.data}"
+    log = (
+        "embedded, in that Postgres"
+        if settings.kafka is None
+        else f"topic {settings.topic} at {settings.kafka}"
+    )
+    return [
+        "kvfold is running.",
+        f"  HTTP      {url}  (reads, writes, /docs)",
+        f"  log       {log}",
+        f"  Postgres  {database}",
+        "Try:",
+        f"  curl -X PUT --data-binary 'hello' {url}/deployments/demo/kv/user/greeting",
+        f"  curl {url}/deployments/demo/kv/user/greeting",
+        "Ctrl-C stops it; the next start goes on with what was written.",
+    ]
