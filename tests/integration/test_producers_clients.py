@@ -194,7 +194,7 @@ def test_a_principal_cannot_forge_a_namespace(idle: Stack) -> None:
     ):
         with pytest.raises(InvalidError) as caught:
             idle.capsule(principal, capsule_id)
-        assert caught.value.code == "invalid-name"
+        assert caught.value.code == "malformed-name"
 
 
 @pytest.mark.row("D2")

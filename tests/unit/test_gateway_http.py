@@ -25,7 +25,7 @@ __all__: list[str] = []
 
 KEY = "/deployments/dep/kv/user/k"
 CAPSULE_KEY = "/v1/capsules/alice/notes/kv/k"
-OBJECT = "/deployments/dep/objects/k"
+OBJECT = "/deployments/dep/objects/k?namespace=user"
 Headers = Sequence[tuple[str, str | bytes]]
 
 
@@ -223,7 +223,10 @@ def test_a_value_of_exactly_the_limit_passes(gateway: Gateway) -> None:
         # Escaped, and in base64, the document is far longer than the value.
         for text, encoding in (("\x01" * size, "utf8"), (base64.b64encode(bytes(size)).decode(), "base64")):
             body = json.dumps({"value": text, "encoding": encoding}).encode()
-            assert gateway("PUT", f"{OBJECT}-{encoding}-{size}", body).status == status
+            assert (
+                gateway("PUT", f"/deployments/dep/objects/{encoding}-{size}?namespace=user", body).status
+                == status
+            )
     expect_problem(gateway("PUT", KEY, bytes(BODY_DRAIN_BYTES_MAX + 1)), 413, "too-large")
 
 
@@ -271,8 +274,8 @@ def test_clearing_a_prefix(gateway: Gateway) -> None:
 @pytest.mark.parametrize("path", ["a:b/c", "a/b:c", "a%2Fb/c", "a/b%3Ac", "/c", "a/", "e%CC%81/c", "a%0A/c"])
 def test_names_that_could_forge_a_namespace(gateway: Gateway, path: str) -> None:
     for method in ("PUT", "DELETE"):
-        expect_problem(gateway(method, f"/v1/capsules/{path}/kv/k"), 400, "invalid-name")
-    expect_problem(gateway("DELETE", f"/v1/capsules/{path}/keys?prefix="), 400, "invalid-name")
+        expect_problem(gateway(method, f"/v1/capsules/{path}/kv/k"), 400, "malformed-name")
+    expect_problem(gateway("DELETE", f"/v1/capsules/{path}/keys?prefix="), 400, "malformed-name")
 
 
 # --- the object browser ---
@@ -284,14 +287,14 @@ def test_objects(gateway: Gateway) -> None:
     assert (created.status, created.json()) == (201, {"key": "k", "version": 1})
     assert gateway("PUT", OBJECT, b'{"value":"","encoding":"utf8"}').status == 409
     assert gateway.deployment() == {("d:dep", "user", "k"): (1, b"\x00\xff")}
-    replaced = gateway("PUT", f"{OBJECT}?version=1", b'{"value":"x","encoding":"utf8","version":1}')
+    replaced = gateway("PUT", f"{OBJECT}&version=1", b'{"value":"x","encoding":"utf8","version":1}')
     assert (replaced.status, replaced.header("x-object-version")) == (200, "2")
     assert gateway("PUT", OBJECT, '{"value":"ü","encoding":"utf8","version":2}'.encode()).status == 200
     assert gateway.deployment() == {("d:dep", "user", "k"): (3, "ü".encode())}
-    differ = gateway("PUT", f"{OBJECT}?version=1", b'{"value":"x","encoding":"utf8","version":3}')
+    differ = gateway("PUT", f"{OBJECT}&version=1", b'{"value":"x","encoding":"utf8","version":3}')
     expect_problem(differ, 400, "malformed-version")
-    assert gateway("DELETE", f"{OBJECT}?version=1").status == 409
-    assert gateway("DELETE", f"{OBJECT}?version=3").status == 204
+    assert gateway("DELETE", f"{OBJECT}&version=1").status == 409
+    assert gateway("DELETE", f"{OBJECT}&version=3").status == 204
     assert gateway("DELETE", OBJECT).status == 204
 
 
@@ -310,7 +313,7 @@ def test_objects(gateway: Gateway) -> None:
 def test_the_browser_keeps_to_the_user_family(
     gateway: Gateway, namespace: str, status: int, code: str
 ) -> None:
-    target = f"{OBJECT}?namespace={namespace}"
+    target = f"/deployments/dep/objects/k?namespace={namespace}"
     expect_problem(gateway("PUT", target, b'{"value":"","encoding":"utf8"}'), status, code)
     expect_problem(gateway("DELETE", target), status, code)
     assert gateway.appended() == 0

@@ -178,7 +178,12 @@ def test_never_a_500(
 
 @given(
     route=st.sampled_from(
-        ["/deployments/d/kv/user/k", "/deployments/d/objects/k", "/v1/capsules/a/b/kv/k", "/v1/mutations"]
+        [
+            "/deployments/d/kv/user/k",
+            "/deployments/d/objects/k?namespace=user",
+            "/v1/capsules/a/b/kv/k",
+            "/v1/mutations",
+        ]
     ),
     method=st.sampled_from(["PUT", "DELETE", "POST"]),
     headers=st.lists(st.tuples(HEADER_NAMES, HEADER_VALUES), max_size=5),

@@ -47,12 +47,12 @@ class CapsuleClient:
         capsule_id: str,
         timeout_s: float = OPEN_WAIT_SECONDS_MAX,
     ) -> None:
-        """Raises `InvalidError` `invalid-name` for a principal or capsule id that could forge a namespace."""
+        """Raises `InvalidError` `malformed-name` for a principal or capsule id that could forge a namespace."""
         problem = check_principal_part("the principal", principal) or check_principal_part(
             "the capsule id", capsule_id
         )
         if problem is not None:
-            raise InvalidError(problem, code="invalid-name")
+            raise InvalidError(problem, code="malformed-name")
         self._producer = producer
         self._reads = OwnWritesReader(producer, reader, timeout_s=timeout_s)
         self._timeout_s = timeout_s

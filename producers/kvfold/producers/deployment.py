@@ -51,8 +51,8 @@ class DeploymentClient:
         actor: str | None = None,
         timeout_s: float = OPEN_WAIT_SECONDS_MAX,
     ) -> None:
-        """Raises `InvalidError` `invalid-name` for what is no deployment id."""
-        _check(check_deployment_name("the deployment id", deployment_id), "invalid-name")
+        """Raises `InvalidError` `malformed-name` for what is no deployment id."""
+        _check(check_deployment_name("the deployment id", deployment_id), "malformed-name")
         self._producer = producer
         self._reads = OwnWritesReader(producer, reader, timeout_s=timeout_s)
         self._timeout_s = timeout_s

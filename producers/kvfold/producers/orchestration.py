@@ -141,5 +141,5 @@ class OrchestrationClient:
 def _scope(instance_id: str) -> str:
     problem = check_orchestration_name("the instance id", instance_id)
     if problem is not None:
-        raise InvalidError(problem, code="invalid-name")
+        raise InvalidError(problem, code="malformed-name")
     return orchestration_scope(instance_id)

@@ -16,10 +16,10 @@ from kvfold.producers.gateway.documents import RemovedDocument, decision_documen
 from kvfold.producers.gateway.expectations import expected_of_content
 from kvfold.producers.gateway.identity import refuse_conditions
 from kvfold.producers.gateway.performing import perform
+from kvfold.producers.gateway.scopes import capsule_scope_of
 from kvfold.producers.outcomes import Decided
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.limits import CAPSULE_VALUE_BYTES_MAX
-from kvfold.schemas.names import capsule_scope, check_principal_part
 
 __all__ = ["clear_prefix", "delete_key", "put_key"]
 
@@ -28,7 +28,7 @@ async def put_key(context: GatewayContext, call: Call) -> Response:
     """`PUT /v1/capsules/{principal}/{capsule_id}/kv/{key}`: 201 or 200 with the value's tag; 412 for a lost race."""
     refuse_conditions(call, "X-Object-Version")
     expectation = expected_of_content(write_condition(call, "sha256"))
-    scope = _scope(call)
+    scope = capsule_scope_of(call)
     value = await read_body(call, limit=CAPSULE_VALUE_BYTES_MAX)
     mutation = mutations.capsule_set(scope, call.path["key"], value, expected=expectation.precondition)
     decided = await perform(context, call, mutation, expectation)
@@ -42,7 +42,7 @@ async def delete_key(context: GatewayContext, call: Call) -> Response:
     """`DELETE /v1/capsules/{principal}/{capsule_id}/kv/{key}`: 204, also for an absent key."""
     refuse_conditions(call, "X-Object-Version")
     expectation = expected_of_content(write_condition(call, "sha256"))
-    mutation = mutations.capsule_deleted(_scope(call), call.path["key"])
+    mutation = mutations.capsule_deleted(capsule_scope_of(call), call.path["key"])
     decided = await perform(context, call, mutation, expectation)
     return applied_answer(mutation, decided) if isinstance(decided, Decided) else decided
 
@@ -59,18 +59,8 @@ async def clear_prefix(context: GatewayContext, call: Call) -> Response:
         raise InvalidError(
             "prefix is missing: an empty one (?prefix=) clears every key", code="malformed-query"
         )
-    mutation = mutations.capsule_prefix_cleared(_scope(call), prefix)
+    mutation = mutations.capsule_prefix_cleared(capsule_scope_of(call), prefix)
     decided = await perform(context, call, mutation)
     if not isinstance(decided, Decided):
         return decided
     return json_response(RemovedDocument(removed=decided.decision.removed or 0), decided=decided)
-
-
-def _scope(call: Call) -> str:
-    principal, capsule_id = call.path["principal"], call.path["capsule_id"]
-    problem = check_principal_part("the principal", principal) or check_principal_part(
-        "the capsule id", capsule_id
-    )
-    if problem is not None:
-        raise InvalidError(problem, code="invalid-name")
-    return capsule_scope(principal, capsule_id)

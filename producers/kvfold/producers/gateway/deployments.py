@@ -15,9 +15,9 @@ from kvfold.producers.gateway.documents import RemovedDocument, decision_documen
 from kvfold.producers.gateway.expectations import expected_by_delete, expected_by_put
 from kvfold.producers.gateway.identity import refuse_conditions
 from kvfold.producers.gateway.performing import perform
+from kvfold.producers.gateway.scopes import deployment_scope_of
 from kvfold.producers.outcomes import Decided
 from kvfold.schemas.limits import DEPLOYMENT_VALUE_BYTES_MAX
-from kvfold.schemas.names import deployment_scope
 
 __all__ = ["delete_entry", "put_entry", "undeploy"]
 
@@ -27,7 +27,7 @@ async def put_entry(context: GatewayContext, call: Call) -> Response:
     expectation = expected_by_put(object_version(call), write_condition(call, "version"))
     value = await read_body(call, limit=DEPLOYMENT_VALUE_BYTES_MAX)
     mutation = mutations.deployment_put(
-        deployment_scope(call.path["id"]),
+        deployment_scope_of(call),
         call.path["namespace"],
         call.path["key"],
         value,
@@ -44,7 +44,7 @@ async def put_entry(context: GatewayContext, call: Call) -> Response:
 async def delete_entry(context: GatewayContext, call: Call) -> Response:
     """`DELETE /deployments/{id}/kv/{namespace}/{key}`: 204, also for an absent key unless If-Match asks for it."""
     expectation = expected_by_delete(object_version(call), write_condition(call, "version"))
-    scope = deployment_scope(call.path["id"])
+    scope = deployment_scope_of(call)
     mutation = mutations.deployment_deleted(scope, call.path["namespace"], call.path["key"])
     decided = await perform(context, call, mutation, expectation)
     return applied_answer(mutation, decided) if isinstance(decided, Decided) else decided
@@ -53,7 +53,7 @@ async def delete_entry(context: GatewayContext, call: Call) -> Response:
 async def undeploy(context: GatewayContext, call: Call) -> Response:
     """`DELETE /deployments/{id}`: removes every entry of every namespace, and says how many there were (row D16)."""
     refuse_conditions(call)
-    mutation = mutations.deployment_undeployed(deployment_scope(call.path["id"]))
+    mutation = mutations.deployment_undeployed(deployment_scope_of(call))
     decided = await perform(context, call, mutation)
     if not isinstance(decided, Decided):
         return decided

@@ -68,7 +68,7 @@ class RemovedDocument(BaseModel):
 
 
 class DecisionDocument(BaseModel):
-    """What became of a mutation; `pending` and no code where that is not known yet."""
+    """What became of a mutation; `pending` where that is not known yet. `removed` is the count of a range mutation."""
 
     id: str | None
     scope: str | None
@@ -77,6 +77,7 @@ class DecisionDocument(BaseModel):
     code: str | None
     version: int | None
     detail: str | None
+    removed: int | None
 
 
 class DecisionBatch(RootModel[list[DecisionDocument]]):
@@ -118,6 +119,7 @@ def decision_document(
         code=decision.code,
         version=decision.version,
         detail=decision.detail,
+        removed=decision.removed,
     )
 
 

@@ -28,13 +28,15 @@ from kvfold.producers.gateway.identity import refuse_conditions, traceparent_of
 from kvfold.producers.gateway.writing import Sent, Undecided, connect, send, write
 from kvfold.producers.outcomes import Decided
 from kvfold.schemas.errors import InvalidError, KvfoldError, UnavailableError
-from kvfold.schemas.limits import BODY_DRAIN_BYTES_MAX, DETAIL_CHARS_MAX, OPEN_WAIT_SECONDS_MAX
+from kvfold.schemas.limits import BODY_DRAIN_BYTES_MAX, DETAIL_CHARS_MAX
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.outcome import Decision, DecisionStatus
 
-__all__ = ["post_mutations"]
+__all__ = ["WAIT_SECONDS_MAX", "post_mutations"]
 
-_WAIT: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?", re.ASCII)
+WAIT_SECONDS_MAX: Final = 60
+
+_WAIT: Final = re.compile(r"(0|[1-9][0-9]?)(\.[0-9]{1,6})?", re.ASCII)
 _PENDING: Final = Decision(DecisionStatus.PENDING)
 
 
@@ -143,7 +145,7 @@ def _of_call(call: Call, mutation: Mutation) -> Mutation:
 
 
 def _wait(call: Call) -> float | None:
-    """`?wait=` in seconds, at most 8; None without it.
+    """`?wait=` in seconds, 0 to 60; None without it.
 
     Raises:
         InvalidError: `malformed-wait`.
@@ -151,8 +153,6 @@ def _wait(call: Call) -> float | None:
     text = call.query.get("wait")
     if text is None:
         return None
-    if _WAIT.fullmatch(text) is None:
-        raise InvalidError(
-            "malformed wait: seconds as a plain decimal are accepted, such as 5 or 0.5", code="malformed-wait"
-        )
-    return min(float(text), OPEN_WAIT_SECONDS_MAX)
+    if _WAIT.fullmatch(text) is None or float(text) > WAIT_SECONDS_MAX:
+        raise InvalidError(f"wait is a number of seconds from 0 to {WAIT_SECONDS_MAX}", code="malformed-wait")
+    return float(text)

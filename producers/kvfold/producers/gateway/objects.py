@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from starlette.responses import Response
 
 from kvfold.http.bodies import read_body
@@ -17,14 +15,13 @@ from kvfold.producers.gateway.context import GatewayContext
 from kvfold.producers.gateway.documents import ObjectWritten, read_object_body
 from kvfold.producers.gateway.expectations import expected_by_delete, expected_by_put
 from kvfold.producers.gateway.performing import perform
+from kvfold.producers.gateway.scopes import deployment_scope_of
 from kvfold.producers.outcomes import Decided
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.limits import BODY_DRAIN_BYTES_MAX
-from kvfold.schemas.names import deployment_scope, namespace_suffixes
+from kvfold.schemas.names import check_deployment_name, namespace_suffixes
 
-__all__ = ["OBJECT_NAMESPACE_DEFAULT", "delete_object", "put_object"]
-
-OBJECT_NAMESPACE_DEFAULT: Final = "user"
+__all__ = ["delete_object", "put_object"]
 
 
 async def put_object(context: GatewayContext, call: Call) -> Response:
@@ -35,7 +32,7 @@ async def put_object(context: GatewayContext, call: Call) -> Response:
     body = read_object_body(await read_body(call, limit=BODY_DRAIN_BYTES_MAX))
     expectation = expected_by_put(_version(call, body.version), conditional)
     mutation = mutations.deployment_put(
-        deployment_scope(call.path["id"]),
+        deployment_scope_of(call),
         namespace,
         call.path["key"],
         body.decoded(),
@@ -54,7 +51,7 @@ async def delete_object(context: GatewayContext, call: Call) -> Response:
     """`DELETE /deployments/{id}/objects/{key}`: 204, also for an absent key unless If-Match asks for it."""
     namespace = _namespace(call)
     expectation = expected_by_delete(_version(call, None), write_condition(call, "version"))
-    scope = deployment_scope(call.path["id"])
+    scope = deployment_scope_of(call)
     mutation = mutations.deployment_deleted(scope, namespace, call.path["key"])
     decided = await perform(context, call, mutation, expectation)
     return applied_answer(mutation, decided) if isinstance(decided, Decided) else decided
@@ -64,9 +61,14 @@ def _namespace(call: Call) -> str:
     """The namespace asked for: of the user family, and no secret one.
 
     Raises:
-        InvalidError: `secret-and-volatile`, `invalid-namespace`.
+        InvalidError: `secret-and-volatile`; `invalid-namespace`, also where it is missing.
     """
-    namespace = call.query.get("namespace", OBJECT_NAMESPACE_DEFAULT)
+    namespace = call.query.get("namespace")
+    if namespace is None:
+        raise InvalidError("the parameter namespace is missing", code="invalid-namespace")
+    problem = check_deployment_name("the namespace", namespace)
+    if problem is not None:
+        raise InvalidError(problem, code="invalid-namespace")
     family, suffixes = namespace_suffixes(namespace)
     if len(suffixes) > 1:
         check_tier(namespace)

@@ -26,6 +26,7 @@ from kvfold.producers.gateway.documents import (
     ObjectWritten,
     RemovedDocument,
 )
+from kvfold.producers.gateway.events import WAIT_SECONDS_MAX
 
 __all__ = ["write_routes"]
 
@@ -46,11 +47,16 @@ _IDEMPOTENCY_KEY: Final = Parameter(
     "Idempotency-Key", "A UUID, or any text: a repeat with the same key within 7 days has the first outcome."
 )
 _NAMESPACE: Final = Parameter(
-    "namespace", "Of the user family, none that is secret.", {"type": "string", "default": "user"}
+    "namespace",
+    "Of the user family, none that is secret.",
+    {"enum": ["user", "user_volatile"]},
+    required=True,
 )
 _OBJECT_VERSION: Final = Parameter("version", "As X-Object-Version.", {"type": "integer", "minimum": 0})
 _WAIT: Final = Parameter(
-    "wait", "How many seconds to wait for the decision, at most 8.", {"type": "number", "minimum": 0}
+    "wait",
+    "How many seconds to wait for the decision.",
+    {"type": "number", "minimum": 0, "maximum": WAIT_SECONDS_MAX},
 )
 _BYTES: Final = Body({"application/octet-stream": None}, "The value: any bytes, at most 1 MiB.")
 _WRITTEN_HEADERS: Final = (POSITION_HEADER, "X-Object-Version", "ETag")
@@ -69,7 +75,7 @@ _REMOVED: Final = json_answer("How many entries went.", RemovedDocument, headers
 
 _DEPLOYMENT_PROBLEMS: Final = problem_answers(
     {
-        400: (*_MALFORMED, "invalid-namespace", "secret-and-volatile"),
+        400: (*_MALFORMED, "malformed-name", "invalid-namespace", "secret-and-volatile"),
         409: ("version-conflict",),
         412: ("version-conflict",),
         413: ("too-large",),
@@ -79,7 +85,7 @@ _DEPLOYMENT_PROBLEMS: Final = problem_answers(
 )
 _CAPSULE_PROBLEMS: Final = problem_answers(
     {
-        400: (*_MALFORMED, "invalid-name"),
+        400: (*_MALFORMED, "malformed-name"),
         412: ("cas-mismatch",),
         413: ("too-large",),
         422: ("quota", "id-reused"),
@@ -87,7 +93,7 @@ _CAPSULE_PROBLEMS: Final = problem_answers(
     }
 )
 _RANGE_PROBLEMS: Final = problem_answers(
-    {400: ("malformed", "malformed-query"), 422: ("id-reused",), 503: _UNAVAILABLE}
+    {400: ("malformed-name", "malformed-query", "invalid-key"), 422: ("id-reused",), 503: _UNAVAILABLE}
 )
 
 

@@ -78,7 +78,7 @@ async def send(producer: Producer, mutation: Mutation, *, timeout_s: float) -> S
 async def write(
     producer: Producer, mutation: Mutation, *, timeout_s: float, outcome_timeout_s: float | None = None
 ) -> Written:
-    """Appends and waits for the decision, both within `timeout_s`, and at most `outcome_timeout_s` for the latter.
+    """Appends and waits for the decision, both within `timeout_s`; `outcome_timeout_s` gives the latter its own time.
 
     Raises:
         InvalidError, UnavailableError: refused at the door; nothing was appended.
@@ -87,8 +87,7 @@ async def write(
     sent = await send(producer, mutation, timeout_s=timeout_s)
     if isinstance(sent, Undecided):
         return sent
-    left_s = max(0.0, deadline - _now())
-    wait_s = left_s if outcome_timeout_s is None else min(left_s, outcome_timeout_s)
+    wait_s = max(0.0, deadline - _now()) if outcome_timeout_s is None else outcome_timeout_s
     outcome = producer.outcome_of(sent.mutation_id, sent.position, timeout_s=wait_s)
     try:
         # The waiter keeps the time itself; should it not, the caller still gets an answer in time.
