@@ -1,18 +1,22 @@
-"""The fold's table specifications and the tables that the SQL files make are the same."""
+"""The fold's table specifications, the tables that the SQL files make, and what the reads ask of them fit each other."""
 
 from __future__ import annotations
 
 import types
 import typing
 from collections.abc import Iterator
+from importlib import resources
 from typing import NamedTuple, cast
 
 import psycopg
 import pytest
 
 from kvfold.log.memory import MemoryLog
+from kvfold.projector.postgres_store import NOTIFY_CHANNEL
 from kvfold.projector.statements import schema_name
 from kvfold.projector.tables import TABLES, PartitionState, TableSpec
+from kvfold.reads import statements as reads
+from kvfold.reads.listening import CHANNEL
 from support.projection import set_up
 
 pytestmark = pytest.mark.postgres
@@ -72,6 +76,22 @@ def test_the_offset_row_holds_the_partitions_state(connection: psycopg.Connectio
         name: _allows_none(hints[name]) for name in PartitionState._fields
     }
     assert _key(connection, "partition_offset") == ["partition"]
+
+
+def test_reads_find_what_the_projector_writes(connection: psycopg.Connection) -> None:
+    """The reads never import the projector: the tables, their schema's name and the channel are the contract."""
+    assert reads.schema_name(1) == SCHEMA
+    assert CHANNEL == NOTIFY_CHANNEL
+    files = [
+        file
+        for file in resources.files("kvfold.reads").joinpath("sql").iterdir()
+        if file.name.endswith(".sql")
+    ]
+    assert files
+    for file in files:
+        text = file.read_text("utf-8").replace("{g}", SCHEMA)
+        name = file.name.removesuffix(".sql")
+        connection.execute(f"PREPARE {name} AS {text}".encode())
 
 
 def _columns(connection: psycopg.Connection, table: str) -> list[Column]:
