@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -35,6 +36,7 @@ __all__ = ["PORT", "run_dev"]
 _log = structlog.get_logger(__name__)
 PORT: Final = 8080
 _WATCH_S: Final = 1.0
+_DSN_FILE: Final = "dsn"
 
 
 def run_dev(settings: Settings, stop: StopRequest, *, say: Callable[[str], None]) -> None:
@@ -84,7 +86,15 @@ def _postgres(settings: Settings, parts: ExitStack) -> EmbeddedPostgres | None:
     postgres = EmbeddedPostgres.start(settings.data)
     parts.callback(postgres.stop)
     _log.info("embedded postgres started", data=str(settings.data), pid=postgres.pid)
+    _leave_dsn(settings.data / _DSN_FILE, postgres.dsn)
     return postgres
+
+
+def _leave_dsn(file: Path, dsn: str) -> None:
+    """Leaves the address where services on this machine find it; it holds the password, so only we may read it."""
+    file.unlink(missing_ok=True)
+    file.touch(mode=0o600)
+    file.write_text(dsn, encoding="utf-8")
 
 
 def _opened_log(settings: Settings, dsn: str) -> Log:
@@ -106,7 +116,11 @@ def _watch(server: HttpServer, postgres: EmbeddedPostgres | None, stop: StopRequ
 
 def _welcome(settings: Settings, url: str, postgres: EmbeddedPostgres | None) -> list[str]:
     """What runs where, and the first thing to try."""
-    database = "of KVFOLD_POSTGRES" if postgres is None else f"embedded, in {settings.data}"
+    database = (
+        "of KVFOLD_POSTGRES"
+        if postgres is None
+        else f"embedded, in {settings.data}; KVFOLD_POSTGRES for services is in {settings.data / _DSN_FILE}"
+    )
     log = (
         "embedded, in that Postgres"
         if settings.kafka is None

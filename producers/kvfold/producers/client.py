@@ -41,6 +41,7 @@ class Client:
             parts.callback(log.close)
             pool = read_pool(postgres_dsn, size_max=connections_max)
             parts.callback(pool.close)
+            pool.open()
             self.reader = Reader(pool)
             waiter = Waiter(postgres_dsn)
             parts.callback(waiter.close)

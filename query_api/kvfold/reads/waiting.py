@@ -58,7 +58,9 @@ class Waiter:
         self._count = 0
         self._closed = False
         self._thread: threading.Thread | None = None
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
         # From here on the thread's own; `_seen` and `_generation` are read by others, which is harmless when outdated.
         self._waiters = Waiters()
         self._seen: dict[tuple[int, int], int] = {}
