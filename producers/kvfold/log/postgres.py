@@ -24,6 +24,7 @@ from kvfold.schemas.record import NewRecord
 __all__ = ["APPEND_TIMEOUT_MS", "PostgresLog"]
 
 APPEND_TIMEOUT_MS: Final = 5_000
+ANSWER_TIMEOUT_MS: Final = int(ANSWER_TIMEOUT_S * 1000)
 LOG_NAME: Final = "kvfold_log"
 
 
@@ -37,7 +38,7 @@ class PostgresLog:
         self._partition_count = partition_count
         self._watchdog = Watchdog()
         self._lock = threading.Lock()
-        self._control = GuardedConnection(conninfo, self._watchdog)
+        self._control = GuardedConnection(conninfo, self._watchdog, statement_timeout_ms=ANSWER_TIMEOUT_MS)
         self._appender = PostgresAppender(
             conninfo, self._watchdog, partition_count=partition_count, timeout_ms=append_timeout_ms
         )
@@ -56,7 +57,7 @@ class PostgresLog:
             LogMisconfiguredError: the log has another partition count, or None was given and there is no log.
         """
         watchdog = Watchdog()
-        connection = GuardedConnection(conninfo, watchdog)
+        connection = GuardedConnection(conninfo, watchdog, statement_timeout_ms=ANSWER_TIMEOUT_MS)
         try:
             with connection.use(timeout_s=ANSWER_TIMEOUT_S) as server:
                 if partition_count is not None:
@@ -78,7 +79,7 @@ class PostgresLog:
     def append(self, partition: int, record: NewRecord) -> Future[Appended]:
         """Queues a record; see `Log.append`.
 
-        A future fails `append_timeout_ms` after the call, or later by the time that a connection attempt takes (3 s).
+        A future fails `append_timeout_ms` after the call, or later by what a last try takes (1 s; 3 s to connect).
         A record that was still queued then is never sent; one that was being sent may be in the log.
         """
         return self._appender.append(partition, record)

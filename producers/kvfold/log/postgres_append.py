@@ -29,9 +29,9 @@ __all__ = ["PostgresAppender"]
 
 THREADS_MAX: Final = 4
 GROUP_RECORDS_MAX: Final = 1_000
-GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
+GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 _RECONNECT_PAUSE_S: Final = 0.1
-_SEND_TIMEOUT_MIN_S: Final = 0.2
+_SEND_TIMEOUT_MIN_S: Final = 1.0  # a shorter one would break connections under load
 _CLOSE_TIMEOUT_S: Final = 5.0
 
 
@@ -130,7 +130,9 @@ class PostgresAppender:
     # --- the threads ---
 
     def _run(self) -> None:
-        connection = GuardedConnection(self._conninfo, self._watchdog)
+        connection = GuardedConnection(
+            self._conninfo, self._watchdog, statement_timeout_ms=int(self._timeout_s * 1000)
+        )
         try:
             while (partition := self._next()) is not None:
                 try:

@@ -89,8 +89,13 @@ def _cut(connection: Connection[Any]) -> None:
 class GuardedConnection:
     """One connection that is made when it is needed, and made anew after it broke. Belongs to one thread at a time."""
 
-    def __init__(self, conninfo: str, watchdog: Watchdog, *, listen: bool = False) -> None:
+    def __init__(
+        self, conninfo: str, watchdog: Watchdog, *, statement_timeout_ms: int, listen: bool = False
+    ) -> None:
         self._conninfo = conninfo
+        # On the server's side, too: a statement whose client is gone would wait for its lock all the same, and one more
+        # with each try.
+        self._setup = f"SET synchronous_commit = on; SET statement_timeout = {int(statement_timeout_ms)}"
         self._watchdog = watchdog
         self._listen = listen
         self._connection: Connection[Any] | None = None
@@ -148,8 +153,8 @@ class GuardedConnection:
             connection = psycopg.connect(self._conninfo, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S)
             self._connection = connection
             with self._watchdog.limit(connection, timeout_s):
-                # Whatever the role's default is: an acknowledged record is on disk.
-                connection.execute("SET synchronous_commit = on")
+                # Whatever the role's defaults are: an acknowledged record is on disk.
+                connection.execute(self._setup.encode())
                 if self._listen:
                     connection.execute("LISTEN kvfold_log")
         return self._connection

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import psycopg
 from psycopg import Connection
@@ -32,7 +32,9 @@ class PostgresLogReader:
     def __init__(
         self, conninfo: str, watchdog: Watchdog, *, answer_timeout_s: float = ANSWER_TIMEOUT_S
     ) -> None:
-        self._connection = GuardedConnection(conninfo, watchdog, listen=True)
+        self._connection = GuardedConnection(
+            conninfo, watchdog, statement_timeout_ms=int(answer_timeout_s * 1000), listen=True
+        )
         self._answer_timeout_s = answer_timeout_s
         self._positions: dict[int, int] = {}
         self._ends: dict[int, int] = {}  # as last seen, perhaps through a notification
@@ -110,9 +112,19 @@ class PostgresLogReader:
             Record(partition, at, timestamp_ms, key, decode_headers(headers), value)
             for at, timestamp_ms, key, headers, value in rows
         ]
-        if records and records[0].offset != offset:
-            self._check(server)  # raises: this log has no gaps, so the record at the position was removed
+        if records and records[-1].offset != offset + len(records) - 1:
+            records = [record for place, record in enumerate(records) if record.offset == offset + place]
+            if not records:
+                self._refuse_hole(server, partition, offset)
         return records
+
+    def _refuse_hole(self, server: Connection[Any], partition: int, offset: int) -> NoReturn:
+        """This log has no gaps: what is missing was removed, and is never passed over."""
+        self._check(server)
+        raise LogDivergedError(
+            f"record {partition}:{offset} of the embedded log was removed, and later ones are there",
+            partitions=(partition,),
+        )
 
     def _check(self, server: Connection[Any]) -> None:
         """Learns where the partitions begin and end, and refuses positions outside."""
