@@ -52,7 +52,7 @@ def get(scope: str, key: str, namespace: str | None, as_json: bool) -> None:
       kvfold get c:alice:capsule:notes todo --json
     """
     from kvfold.deploy.http_client import RefusedError
-    from kvfold.deploy.scopes import key_url
+    from kvfold.deploy.scopes import InstanceScope, key_url
 
     place = _parsed(scope)
     with _client() as client:
@@ -62,15 +62,17 @@ def get(scope: str, key: str, namespace: str | None, as_json: bool) -> None:
             if refused.status == 404:
                 fail(f"there is no {key!r} in {scope}", EXIT_REFUSED)
             raise
+    # An instance's value is text inside a JSON document, every other one is the answer's body.
+    value = answer.json()["value"].encode() if isinstance(place, InstanceScope) else answer.content
     if as_json:
         version = answer.headers.get("X-Object-Version")
         position = answer.headers.get("X-Kvfold-Position")
-        facts: dict[str, Any] = {"key": key, **_shown(answer.content)}
+        facts: dict[str, Any] = {"key": key, **_shown(value)}
         if version is not None:
             facts["version"] = int(version)
         click.echo(_line(facts | {"position": position}))
     else:
-        _print_bytes(answer.content)
+        _print_bytes(value)
 
 
 @click.command
@@ -188,10 +190,11 @@ def _entries(
 
 
 def _instance_entries(snapshot: Any, prefix: str) -> Iterator[dict[str, Any]]:
-    values = snapshot.get("kv", snapshot)
+    """The keys of an instance, of which there are ten at most, each with its value and last-writing execution."""
+    values: dict[str, dict[str, Any]] = snapshot["kv"]
     for key in sorted(values, key=str.encode):
         if key.startswith(prefix):
-            yield {"key": key, "value": values[key]}
+            yield {"key": key, **values[key]}
 
 
 def _mutate(
