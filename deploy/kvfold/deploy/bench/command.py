@@ -1,0 +1,103 @@
+"""`kvfold bench`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Final, Never
+
+import click
+
+from kvfold.deploy.cli.group import EXIT_REFUSED, fail
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvfold.deploy.bench.result import Result
+    from kvfold.deploy.bench.sizes import Sizes
+
+__all__ = ["bench"]
+
+_NAMES: Final = ("projector", "write-latency", "point-reads")
+
+
+@click.command
+@click.argument("name", required=False, type=click.Choice(_NAMES))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a bench.")
+@click.option("--quick", is_flag=True, help="Small sizes: ratios for a glance, in a minute and a half.")
+@click.option("--check", is_flag=True, help="Exit with 1 where a ratio misses its target.")
+def bench(name: str | None, as_json: bool, quick: bool, check: bool) -> None:
+    """Measure what kvfold reaches here, next to what the same work costs without it.
+
+    Needs a Kafka broker in KVFOLD_KAFKA. PostgreSQL is the server in KVFOLD_POSTGRES, whose user may create databases,
+    else one in a temporary directory. Topics and databases are made for the run and deleted afterwards.
+    Without NAME, all benches run; that takes some minutes.
+
+    \b
+    Example:
+      KVFOLD_KAFKA=127.0.0.1:9092 kvfold bench projector
+      KVFOLD_KAFKA=127.0.0.1:9092 kvfold bench --quick --json
+    """
+    from kvfold.deploy.bench.sizes import FULL, QUICK
+
+    with _terminated_like_interrupted():
+        results = []
+        for result in _run((name,) if name else _NAMES, QUICK if quick else FULL):
+            results.append(result)
+            if as_json:
+                click.echo(json.dumps(result.line()))
+    if not as_json:
+        _show(results)
+    missed = [result.spec.name for result in results if not result.meets_target()]
+    if check and missed:
+        fail(f"below the target: {', '.join(missed)}", EXIT_REFUSED)
+
+
+def _run(names: Sequence[str], sizes: Sizes) -> Iterator[Result]:
+    """Runs benches on one stage, and gives each result when it is there."""
+    from kvfold.deploy.bench import point_reads, projecting, write_latency
+    from kvfold.deploy.bench.stage import opened_stage
+    from kvfold.deploy.environment import started_process
+
+    runs = {module.SPEC.name: module.run for module in (projecting, write_latency, point_reads)}
+    with opened_stage(started_process()) as stage:
+        for name in names:
+            yield runs[name](stage, sizes, lambda line, name=name: click.echo(f"{name}: {line}", err=True))
+
+
+def _show(results: Sequence[Result]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("bench", "unit")
+    for heading in ("figure", "floor", "ratio", "target"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        digits = 0 if result.floor >= 100 else 2
+        table.add_row(
+            result.spec.name,
+            result.spec.unit,
+            f"{result.figure:,.{digits}f}",
+            f"{result.floor:,.{digits}f}",
+            f"[{'green' if result.meets_target() else 'red'}]{result.ratio:.2f}",
+            result.spec.target_text(),
+        )
+    Console(file=sys.stdout).print(table)
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM cleans up as Ctrl-C does: what was made for the run goes."""
+
+    def stop(number: int, frame: FrameType | None) -> Never:
+        raise KeyboardInterrupt
+
+    earlier = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
