@@ -1,0 +1,1 @@
+"""How kvfold is assembled and run: the commands, the embedded server, the benches."""

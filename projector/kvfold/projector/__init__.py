@@ -1,0 +1,1 @@
+"""Folds the log into Postgres."""

@@ -99,9 +99,7 @@ class Board:
     def offer(self, work: Work, chunk: Chunk) -> None:
         """Queues what was read; waits while too much is queued. Ignored for a work that was taken off meanwhile."""
         with self._condition:
-            while (
-                self._queued_bytes > self._queue_bytes_max and not self._stopping and self._is_current(work)
-            ):
+            while self._is_full() and not self._stopping and self._is_current(work):
                 self._condition.wait(1.0)
             if self._stopping or not self._is_current(work):
                 return

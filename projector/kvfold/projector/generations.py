@@ -7,8 +7,9 @@ from typing import Any, Final
 from psycopg import Connection
 
 from kvfold.log.port import LogDescription
-from kvfold.projector.statements import schema_name, sql_files
+from kvfold.projector.statements import sql_files
 from kvfold.schemas.errors import LogDivergedError, LogMisconfiguredError
+from kvfold.schemas.projection import schema_name
 
 __all__ = ["SCHEMA_VERSION", "bind_log", "ensure_serving_generation"]
 

@@ -88,11 +88,6 @@ class Claims:
             paused = frozenset(row[0] for row in self._execute("pauses").fetchall())
             return Shares(held, tuple(sorted(held)[share:]), paused & held.keys())
 
-    def renew(self) -> None:
-        """Renews what is held and nothing more, while a long statement of this worker runs."""
-        with translated():
-            self._execute("renew")
-
     def release(self, partitions: Iterable[int]) -> None:
         """Gives partitions up; nothing of them may be under way here any more."""
         with translated():

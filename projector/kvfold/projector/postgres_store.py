@@ -26,7 +26,6 @@ from kvfold.projector.statements import (
     delete_sql,
     insert_sql,
     move_sql,
-    schema_name,
     sql_file,
     upsert_sql,
 )
@@ -44,15 +43,16 @@ from kvfold.projector.tables import (
 from kvfold.schemas.errors import StoreUnavailableError
 from kvfold.schemas.names import prefix_range_end
 from kvfold.schemas.outcome import Decision, DecisionStatus
+from kvfold.schemas.projection import NOTIFY_CHANNEL, schema_name
 
-__all__ = ["NOTIFY_CHANNEL", "PostgresStore", "connect_for_folding", "translated"]
+__all__ = ["PostgresStore", "connect_for_folding", "translated"]
 
-NOTIFY_CHANNEL: Final = "kvfold"
 _COPY_ROWS_MIN: Final = 48
 """From this many rows in a table on, COPY beats arrays (and its extra round trips)."""
 
 _RETRIED_CLASSES: Final = frozenset({"08", "40", "53", "57", "58"})
-_RETRIED_CODES: Final = frozenset({"55P03"})
+# A lock that was not to be had; and our own time-outs, which end a transaction before its claim does.
+_RETRIED_CODES: Final = frozenset({"55P03", "25P03", "25P04"})
 _FENCED: Final = "KVF01"
 # Row by row through the primary keys: a plan that depends on table statistics could turn to scanning whole tables.
 _SETTINGS: Final = (

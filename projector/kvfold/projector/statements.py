@@ -10,22 +10,17 @@ from functools import lru_cache
 from importlib import resources
 
 from kvfold.projector.tables import TABLES, TableSpec
+from kvfold.schemas.projection import schema_name
 
 __all__ = [
     "copy_sql",
     "delete_sql",
     "insert_sql",
     "move_sql",
-    "schema_name",
     "sql_file",
     "sql_files",
     "upsert_sql",
 ]
-
-
-def schema_name(generation: int) -> str:
-    """The schema of a generation: `kvfold_g1`."""
-    return f"kvfold_g{generation}"
 
 
 @lru_cache(maxsize=512)

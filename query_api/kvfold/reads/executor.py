@@ -25,9 +25,10 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout, TooMa
 
 from kvfold.log.postgres_connection import Watchdog
 from kvfold.reads.query import Query, Read, Rows
-from kvfold.reads.statements import schema_name, statement
+from kvfold.reads.statements import statement
 from kvfold.schemas.errors import StoreUnavailableError
 from kvfold.schemas.partitioning import partition_of
+from kvfold.schemas.projection import schema_name
 
 __all__ = ["READ_TIMEOUT_S", "AsyncReader", "Reader", "async_read_pool", "read_pool"]
 

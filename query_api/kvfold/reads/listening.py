@@ -16,10 +16,10 @@ import psycopg
 from psycopg import pq
 
 from kvfold.schemas.errors import StoreUnavailableError
+from kvfold.schemas.projection import NOTIFY_CHANNEL
 
-__all__ = ["CHANNEL", "ListenConnection", "QueryFailedError", "Waits"]
+__all__ = ["ListenConnection", "QueryFailedError", "Waits"]
 
-CHANNEL: Final = "kvfold"
 """Where projectors notify; the payload is `generation:partition:offset`."""
 
 _CONNECT_TIMEOUT_S: Final = 3.0
@@ -89,7 +89,7 @@ class ListenConnection:
                 case _:
                     raise self._lost()
         pgconn.nonblocking = 1
-        pgconn.send_query(f"LISTEN {CHANNEL}; {_SETTINGS}".encode())
+        pgconn.send_query(f"LISTEN {NOTIFY_CHANNEL}; {_SETTINGS}".encode())
         yield from self._results()
 
     def idle(self) -> Generator[int, bool, None]:

@@ -1,4 +1,4 @@
-"""The SQL of the reads, one statement a file, and what each generation's schema is called."""
+"""The SQL of the reads, one statement a file."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ from functools import cache
 from importlib.resources import files
 from typing import LiteralString
 
-__all__ = ["schema_name", "statement"]
+__all__ = ["statement"]
 
 
 @cache
 def statement(name: LiteralString) -> str:
     """The text of `sql/{name}.sql`; `{g}` in it stands for a generation's schema."""
     return files("kvfold.reads").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8").strip()
-
-
-def schema_name(generation: int) -> str:
-    """The schema that holds a generation's tables."""
-    return f"kvfold_g{int(generation)}"

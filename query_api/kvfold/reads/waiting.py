@@ -27,11 +27,12 @@ import structlog
 
 from kvfold.reads.decisions import DecisionView
 from kvfold.reads.listening import ListenConnection, QueryFailedError
-from kvfold.reads.statements import schema_name, statement
+from kvfold.reads.statements import statement
 from kvfold.reads.waiters import Look, Waiters, Waiting
 from kvfold.schemas.errors import StoreUnavailableError
 from kvfold.schemas.outcome import Decision, DecisionStatus
 from kvfold.schemas.position import Position
+from kvfold.schemas.projection import schema_name
 
 __all__ = ["WAITING_CONNECTION_LOST", "WAITING_CONNECTION_MADE", "Waiter"]
 
