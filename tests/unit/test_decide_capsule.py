@@ -157,6 +157,13 @@ def test_the_quota_is_what_may_be_held_after_the_write() -> None:
 
 
 @pytest.mark.row("C10")
+def test_overwriting_an_empty_value_counts_its_key_once() -> None:
+    scenario = given(capsule_quota(2), capsule_set("a", b""))
+    scenario.when(capsule_set("a", b"12")).then(rejected("quota", "3 bytes would be above the quota of 2"))
+    scenario.when(capsule_set("a", b"1")).then(applied(2), capsule_scope=[{"keys": 1, "bytes": 2}])
+
+
+@pytest.mark.row("C10")
 def test_above_a_lowered_quota_only_shrinking_is_allowed() -> None:
     scenario = given(capsule_set("a", b"12345678"), capsule_quota(3)).then(
         capsule_scope=[{"bytes": 9, "bytes_max": 3}]
