@@ -235,7 +235,7 @@ def test_what_was_written_is_read_back_under_the_same_url_and_listed_once(postgr
 
 def test_without_a_projector_a_write_is_503_and_its_repeat_has_the_outcome(postgres_dsn: str) -> None:
     async def undecided(log: Log) -> str:
-        async with gateway(log, postgres_dsn, write_timeout_s=0.3) as client:
+        async with gateway(log, postgres_dsn, write_timeout_s=2.0) as client:
             answer = await client("PUT", f"{DEPLOYMENT}/k", b"v")
             assert (answer.status, answer.json()["code"]) == (503, "outcome-unknown")
             assert answer.header("retry-after") is not None

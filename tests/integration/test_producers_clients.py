@@ -333,7 +333,7 @@ def test_without_a_projector_outcomes_and_own_reads_say_so(idle: Stack) -> None:
     with running_projector(idle.log, idle.dsn):
         idle.capsule().set("k", b"1")
     with pytest.raises(OutcomeUnknownError) as caught:
-        idle.producer.execute(mutations.capsule_set("c:alice:capsule:notes", "k", b"2"), 0.2)
+        idle.producer.execute(mutations.capsule_set("c:alice:capsule:notes", "k", b"2"), 2.0)
     assert caught.value.position is not None
     capsule = CapsuleClient(idle.producer, idle.reader, principal="alice", capsule_id="notes", timeout_s=0.2)
     with pytest.raises(NotUpToPositionError):

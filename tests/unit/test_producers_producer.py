@@ -86,6 +86,13 @@ class HangingLog(MemoryLog):
         return self.pending[-1]
 
 
+class ClosingLog(MemoryLog):
+    """A log that is closing: it refuses instead of answering later."""
+
+    def append(self, partition: int, record: NewRecord) -> Future[LogAppended]:
+        raise LogUnavailableError("the log is closed")
+
+
 class AwayLog(MemoryLog):
     """A log whose server does not answer."""
 
@@ -203,6 +210,15 @@ def test_a_log_that_does_not_acknowledge_names_the_mutation(fault: AppendFault) 
     assert producer.acknowledged(0) is None
 
 
+def test_a_log_that_refuses_at_once_names_the_mutation() -> None:
+    producer = producer_of(ClosingLog())
+    with pytest.raises(AppendUnacknowledgedError):
+        producer.submit(SET)
+    written = asyncio.run(write(producer, SET, timeout_s=1.0))
+    assert isinstance(written, Undecided)
+    assert (written.position, written.error.code) == (None, "log-unavailable")
+
+
 def test_a_log_that_never_answers_is_left_in_time() -> None:
     log = HangingLog()
     producer = producer_of(log)
@@ -282,7 +298,8 @@ def test_a_write_awaits_its_decision() -> None:
 
 
 def test_a_write_without_a_decision_in_time_is_undecided() -> None:
-    written = asyncio.run(write(producer_of(waiter=FakeWaiter(None)), SET, timeout_s=0.01))
+    producer = producer_of(waiter=FakeWaiter(None))
+    written = asyncio.run(write(producer, SET, timeout_s=5.0, outcome_timeout_s=0.01))
     assert isinstance(written, Undecided)
     assert written.position == Position(0, 0)
     assert written.error.code == "outcome-unknown"

@@ -24,7 +24,7 @@ from kvfold.log.port import Log
 from kvfold.producers.doors import Admitted, admit
 from kvfold.producers.errors import AppendUnacknowledgedError
 from kvfold.producers.outcomes import Decided, OutcomeWaiter, passed_on, unsettled, watch_outcome
-from kvfold.schemas.errors import InvalidError, KvfoldError, NotUpToPositionError
+from kvfold.schemas.errors import InvalidError, KvfoldError, LogUnavailableError, NotUpToPositionError
 from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.partitioning import partition_of
@@ -157,7 +157,10 @@ class Producer:
         """
         admitted = admit(self.stamped(mutation), self.partition_count(), allow_system=self._allow_system)
         position: Future[Position] = unsettled()
-        appended = self._log.append(admitted.partition, admitted.record)
+        try:
+            appended = self._log.append(admitted.partition, admitted.record)
+        except LogUnavailableError as error:  # closed, or closing
+            raise _unacknowledged(admitted.mutation.id, admitted.mutation.scope, error) from error
         appended.add_done_callback(lambda done: self._settle(admitted, done, position))
         return admitted.mutation.id, position
 

@@ -65,7 +65,10 @@ async def send(producer: Producer, mutation: Mutation, *, timeout_s: float) -> S
     failed = await connect(producer, timeout_s=timeout_s)
     if failed is not None:
         return Undecided(stamped.id, None, failed)
-    mutation_id, pending = producer.send(stamped)
+    try:
+        mutation_id, pending = producer.send(stamped)
+    except AppendUnacknowledgedError as error:
+        return Undecided(stamped.id, None, error)
     try:
         position = await asyncio.wait_for(asyncio.wrap_future(pending), max(0.0, deadline - _now()))
     except TimeoutError:
