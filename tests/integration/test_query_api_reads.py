@@ -14,12 +14,22 @@ from kvfold.deploy.embedded_postgres import EmbeddedPostgres
 from support.asgi_client import AsgiClient
 from support.projection_rows import ProjectionRows
 from support.query_api import query_api
+from support.servers import fresh_database
 
 pytestmark = pytest.mark.postgres
 
 DEP = ProjectionRows.partition("d:dep")
 ORDER = ProjectionRows.partition("o:order-1")
 VALUE = "/deployments/dep/kv/user/k"
+
+
+@pytest.fixture(scope="module")
+def empty_api(postgres_admin_dsn: str) -> Iterator[AsgiClient]:
+    """Over a projection of nothing, for what is refused anyway; tests share it."""
+    with fresh_database(postgres_admin_dsn) as dsn:
+        ProjectionRows(dsn).close()
+        with query_api(dsn) as client:
+            yield client
 
 
 @pytest.fixture
@@ -106,9 +116,9 @@ def test_waiting_for_the_end_of_an_instance(api: AsgiClient, rows: ProjectionRow
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "1e1", "", "x", "+1", "60.5", "0x1", "01", "nan"])
-def test_malformed_waits(api: AsgiClient, wait: str) -> None:
-    assert api.get(f"/v1/instances/i?wait={wait}").code in ("malformed-wait",)
-    assert api.get(f"/v1/mutations/{uuid4()}?wait={wait}").code == "malformed-wait"
+def test_malformed_waits(empty_api: AsgiClient, wait: str) -> None:
+    assert empty_api.get(f"/v1/instances/i?wait={wait}").code in ("malformed-wait",)
+    assert empty_api.get(f"/v1/mutations/{uuid4()}?wait={wait}").code == "malformed-wait"
 
 
 @pytest.mark.row("X4")
@@ -159,10 +169,10 @@ def test_waiting_for_a_mutation(api: AsgiClient, rows: ProjectionRows, scope: st
 @pytest.mark.parametrize(
     "text", ["x", "", "1", "{00000000-0000-0000-0000-000000000000}", "0" * 32, "urn:uuid:0"]
 )
-def test_malformed_mutation_ids(api: AsgiClient, text: str) -> None:
-    assert api.get(f"/v1/mutations/{text}").code == "malformed-mutation-id"
-    assert api.get(f"/v1/mutations/{uuid4()}?scope=").code == "malformed-scope"
-    assert api.get(f"/v1/mutations/{uuid4()}?scope={'x' * 513}").code == "malformed-scope"
+def test_malformed_mutation_ids(empty_api: AsgiClient, text: str) -> None:
+    assert empty_api.get(f"/v1/mutations/{text}").code == "malformed-mutation-id"
+    assert empty_api.get(f"/v1/mutations/{uuid4()}?scope=").code == "malformed-scope"
+    assert empty_api.get(f"/v1/mutations/{uuid4()}?scope={'x' * 513}").code == "malformed-scope"
 
 
 @pytest.mark.row("X5")
@@ -228,8 +238,8 @@ def test_a_paused_partition_answers_at_once(api: AsgiClient, rows: ProjectionRow
         "1:99999999999999999999",
     ],
 )
-def test_malformed_min_positions(api: AsgiClient, text: str) -> None:
-    answered = api.get(VALUE, ("X-Kvfold-Min-Position", text))
+def test_malformed_min_positions(empty_api: AsgiClient, text: str) -> None:
+    answered = empty_api.get(VALUE, ("X-Kvfold-Min-Position", text))
     assert (answered.status, answered.code) == (400, "malformed-position")
 
 

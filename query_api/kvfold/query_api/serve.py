@@ -16,7 +16,15 @@ from kvfold.query_api.routes import read_routes
 from kvfold.reads.executor import AsyncReader, async_read_pool
 from kvfold.reads.waiting import Waiter
 
-__all__ = ["POOL_SIZE", "QueryApiSettings", "opened", "query_api_app", "read_context", "serve"]
+__all__ = [
+    "POOL_SIZE",
+    "QueryApiSettings",
+    "opened",
+    "query_api_app",
+    "read_context",
+    "serve",
+    "server_config",
+]
 
 POOL_SIZE: Final = 32
 """Connections of the read pool of one process."""
@@ -63,11 +71,10 @@ def query_api_app(context: ReadContext) -> App:
     return App([*routes, *documented], metrics=context.metrics, lifespans=[lambda: opened(context)])
 
 
-def serve(settings: QueryApiSettings) -> None:
-    """Serves until SIGINT or SIGTERM; requests under way are finished, for ten seconds at most."""
-    context = read_context(settings.postgres, pool_size=settings.pool_size)
-    uvicorn.run(
-        query_api_app(context),
+def server_config(app: App, settings: QueryApiSettings) -> uvicorn.Config:
+    """How kvfold runs uvicorn: httptools, no access log, nothing believed that a client says of other hosts."""
+    return uvicorn.Config(
+        app,
         host=settings.host,
         port=settings.port,
         http="httptools",
@@ -76,7 +83,12 @@ def serve(settings: QueryApiSettings) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
-        # Nothing that a client says about other hosts or schemes is believed.
         proxy_headers=False,
         timeout_graceful_shutdown=_STOP_TIMEOUT_S,
     )
+
+
+def serve(settings: QueryApiSettings) -> None:
+    """Serves until SIGINT or SIGTERM; requests under way are finished, for ten seconds at most."""
+    context = read_context(settings.postgres, pool_size=settings.pool_size)
+    uvicorn.Server(server_config(query_api_app(context), settings)).run()
