@@ -73,7 +73,7 @@ class KvfoldProcess:
     ) -> None:
         self._command = [sys.executable, "-m", module, *command]
         self._name = f"kvfold {' '.join(command)}"
-        self._environment = {"KVFOLD_LOG_FORMAT": "json", **environment}
+        self._environment = {"KVFOLD_LOG_FORMAT": "json", "KVFOLD_LOG_LEVEL": "info", **environment}
         self._output = output
         self._begun_at = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -118,15 +118,15 @@ class KvfoldProcess:
 
     # --- what it says ---
 
-    def text(self) -> str:
-        """Everything it has said since its last start."""
+    def text(self, *, all_starts: bool = False) -> str:
+        """Everything it has said since its last start, or since its first one."""
         with self._output.open("rb") as output:
-            output.seek(self._begun_at)
+            output.seek(0 if all_starts else self._begun_at)
             return output.read().decode(errors="replace")
 
-    def events(self, name: str) -> Iterator[dict[str, Any]]:
-        """The events of this name in its log since its last start, with their fields."""
-        for line in self.text().splitlines():
+    def events(self, name: str, *, all_starts: bool = False) -> Iterator[dict[str, Any]]:
+        """The events of this name in its log since its last start (or first one), with their fields."""
+        for line in self.text(all_starts=all_starts).splitlines():
             if line.startswith("{") and line.endswith("}"):
                 fields = json.loads(line)
                 if fields.get("event") == name:

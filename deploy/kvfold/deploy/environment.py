@@ -7,7 +7,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 import psycopg
 import structlog
@@ -40,13 +40,15 @@ class PortTakenError(ConfigurationError):
         super().__init__(message, code="port-taken")
 
 
-def started_process() -> Settings:
-    """Reads the settings of this process and configures its log by them.
+def started_process(*, level_unless_set: Literal["info", "warning"] = "info") -> Settings:
+    """Reads the settings of this process and configures its log by them; the level is the one given, unless it is set.
 
     Raises:
         ConfigurationError: names the variable and what is accepted.
     """
     settings = Settings.from_env(os.environ)
+    if "log_level" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"log_level": level_unless_set})
     configure_logging(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     return settings
 

@@ -14,7 +14,8 @@ def dev() -> None:
     """Run everything on this machine: log, projector, gateway and query API in one process.
 
     Data is kept in KVFOLD_DATA (./kvfold-data), in an embedded PostgreSQL, unless KVFOLD_POSTGRES names a server. The log
-    is embedded too, unless KVFOLD_KAFKA names brokers. Listens on 127.0.0.1:8080 (KVFOLD_HOST, KVFOLD_PORT).
+    is embedded too, unless KVFOLD_KAFKA names brokers. Listens on 127.0.0.1:8080 (KVFOLD_HOST, KVFOLD_PORT). The log
+    shows warnings only, unless KVFOLD_LOG_LEVEL says otherwise.
 
     \b
     Example:
@@ -26,7 +27,8 @@ def dev() -> None:
         from kvfold.deploy.dev import run_dev
         from kvfold.deploy.environment import started_process
 
-        run_dev(started_process(), stop, say=click.echo)
+        # What it has to say it says itself; the log then shows what is wrong.
+        run_dev(started_process(level_unless_set="warning"), stop, say=click.echo)
 
 
 @click.command
