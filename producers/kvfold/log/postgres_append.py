@@ -96,7 +96,8 @@ class PostgresAppender:
         if partition in self._served or partition in self._ready:
             return
         self._ready.append(partition)
-        if self._idle:
+        # A thread that was notified counts as idle until it runs, so the partitions that wait for one are counted.
+        if len(self._ready) <= self._idle:
             self._changed.notify()
         elif len(self._threads) < THREADS_MAX:
             thread = threading.Thread(target=self._run, name="kvfold-log-appender", daemon=True)
@@ -141,7 +142,7 @@ class PostgresAppender:
                     with self._changed:
                         self._served.discard(partition)
                         if self._queues[partition]:
-                            self._offer(partition)
+                            self._ready.append(partition)  # this thread takes the next one at once
         finally:
             connection.close()
 
