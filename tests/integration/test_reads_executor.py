@@ -7,16 +7,19 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import pytest
 
 from kvfold.deploy.embedded_postgres import EmbeddedPostgres
 from kvfold.reads.capsule import capsule_value
+from kvfold.reads.decisions import decision_at
 from kvfold.reads.deployment import DeploymentValue, deployment_namespaces, deployment_value
 from kvfold.reads.executor import AsyncReader, Reader, async_read_pool, read_pool
 from kvfold.reads.operations import progress
 from kvfold.reads.query import Query, Read
 from kvfold.schemas.errors import StoreUnavailableError
+from kvfold.schemas.outcome import Decision, DecisionStatus
 from kvfold.schemas.position import Position
 from support.projection_rows import PARTITIONS, ProjectionRows
 
@@ -137,6 +140,23 @@ def test_an_empty_value_is_a_value(driver: Driver, rows: ProjectionRows) -> None
 def test_a_read_over_partitions(driver: Driver, rows: ProjectionRows) -> None:
     rows.advance(2, 7)
     assert driver.read(progress()).positions == {0: -1, 1: -1, 2: 7, 3: -1}
+
+
+@pytest.mark.row("X4")
+def test_a_decision_by_position(driver: Driver, rows: ProjectionRows) -> None:
+    mutation = uuid4()
+    rows.decide(1, 3, mutation_id=mutation, version=9)
+    rows.decide(1, 8, mutation_id=mutation, repeat_of=3, version=None)
+    rows.decide(1, 9, repeat_of=2, version=5)  # the first decision is trimmed
+    rows.decide(2, 4, scope=None, type=None, status="rejected", code="malformed", version=None)
+    found = driver.read(decision_at(Position(1, 8))).value
+    assert (found.position, found.decision.version, found.mutation_id) == (Position(1, 3), 9, str(mutation))
+    found = driver.read(decision_at(Position(1, 9))).value
+    assert (found.position, found.decision.version) == (Position(1, 9), 5)
+    found = driver.read(decision_at(Position(2, 4))).value
+    assert (found.scope, found.mutation_id, found.type) == (None, None, None)
+    assert found.decision == Decision(DecisionStatus.REJECTED, "malformed")
+    assert driver.read(decision_at(Position(1, 4))).value is None
 
 
 def test_the_partition_count(driver: Driver, rows: ProjectionRows) -> None:

@@ -67,7 +67,7 @@ class ProjectionRows:
         partition: int,
         offset: int,
         *,
-        scope: str = "d:dep",
+        scope: str | None = "d:dep",
         mutation_id: UUID | None = None,
         status: str = "applied",
         repeat_of: int | None = None,

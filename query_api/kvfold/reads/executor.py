@@ -30,7 +30,7 @@ from kvfold.schemas.errors import StoreUnavailableError
 from kvfold.schemas.partitioning import partition_of
 from kvfold.schemas.projection import schema_name
 
-__all__ = ["READ_TIMEOUT_S", "AsyncReader", "Reader", "async_read_pool", "read_pool"]
+__all__ = ["PLAN_SETTINGS", "READ_TIMEOUT_S", "AsyncReader", "Reader", "async_read_pool", "read_pool"]
 
 T = TypeVar("T")
 
@@ -41,6 +41,13 @@ _RECONNECT_S: Final = 3.0  # how long a read goes on asking for a connection tha
 _POOL_TIMEOUT_S: Final = 3.0
 # A pool that gave up tries anew with the next read. Its own retries back off to minutes, so they are kept short.
 _POOL_RECONNECT_S: Final = 1.0
+PLAN_SETTINGS: Final = (
+    "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off; "
+    "SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off"
+)
+"""How a connection of reads plans: once a statement, by index. Every read is look-ups and index ranges, and a plan that
+was made while a table was small must stay right when it has grown."""
+
 _POOL_WAITING_MAX: Final = 4_096
 _CONNECT_TIMEOUT_S: Final = 3
 _STATEMENTS_MAX: Final = 512
@@ -291,12 +298,20 @@ def async_read_pool(dsn: str, *, size_max: int, size_min: int = 1) -> AsyncConne
 
     The caller opens it within the event loop (`await pool.open()`), which does not wait for Postgres.
     """
-    return AsyncConnectionPool(dsn, **_pool_settings(size_min, size_max))
+
+    async def configure(connection: AsyncConnection[Any]) -> None:
+        await connection.execute(PLAN_SETTINGS)
+
+    return AsyncConnectionPool(dsn, configure=configure, **_pool_settings(size_min, size_max))
 
 
 def read_pool(dsn: str, *, size_max: int, size_min: int = 1) -> ConnectionPool[Any]:
     """As `async_read_pool`, for threads."""
-    return ConnectionPool(dsn, **_pool_settings(size_min, size_max))
+
+    def configure(connection: Connection[Any]) -> None:
+        connection.execute(PLAN_SETTINGS)
+
+    return ConnectionPool(dsn, configure=configure, **_pool_settings(size_min, size_max))
 
 
 def _pool_settings(size_min: int, size_max: int) -> dict[str, Any]:
@@ -305,6 +320,7 @@ def _pool_settings(size_min: int, size_max: int) -> dict[str, Any]:
             "autocommit": True,
             "connect_timeout": _CONNECT_TIMEOUT_S,
             "application_name": "kvfold-reads",
+            "prepare_threshold": 1,
         },
         "min_size": size_min,
         "max_size": size_max,

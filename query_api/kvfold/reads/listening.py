@@ -24,7 +24,6 @@ __all__ = ["ListenConnection", "QueryFailedError", "Waits"]
 
 _CONNECT_TIMEOUT_S: Final = 3.0
 _ANSWER_TIMEOUT_S: Final = 2.0
-# A plan made once is right: every look-up is by primary key. Planning would cost more than the query.
 _SETTINGS: Final = (
     "SET plan_cache_mode = force_generic_plan; SET jit = off; SET application_name = 'kvfold-waiting'"
 )

@@ -5,8 +5,13 @@ SELECT p.serving,
 FROM kvfold.pointer p
 LEFT JOIN (
     {g}.partition_offset q
-    JOIN {g}.mutation_id m ON m.partition = q.partition AND m.id = $1
-    JOIN {g}.decision d ON d.partition = m.partition AND d.record_offset = m.record_offset
+    CROSS JOIN LATERAL (
+        SELECT x.record_offset FROM {g}.mutation_id x WHERE x.partition = q.partition AND x.id = $1 OFFSET 0
+    ) AS m
+    CROSS JOIN LATERAL (
+        SELECT * FROM {g}.decision x
+        WHERE x.partition = q.partition AND x.record_offset = m.record_offset OFFSET 0
+    ) AS d
 ) ON true
 ORDER BY d.scope
 LIMIT $2

@@ -1,0 +1,80 @@
+"""Query plans: made while every table is empty, and still look-ups by index when they have grown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from kvfold.reads.executor import PLAN_SETTINGS
+from kvfold.reads.statements import statement
+from support.projection_rows import ProjectionRows
+
+pytestmark = pytest.mark.postgres
+
+TABLES_THAT_GROW = (
+    *(
+        "decision",
+        "mutation_id",
+        "capsule_entry",
+        "capsule_scope",
+        "deployment_entry",
+        "orchestration_instance",
+    ),
+    "orchestration_kv",
+)
+# What has a row for each partition or generation is read whole.
+NAMES = sorted(path.name.removesuffix(".sql") for path in files("kvfold.reads").joinpath("sql").iterdir())
+
+
+@pytest.fixture
+def rows(postgres_dsn: str) -> Iterator[ProjectionRows]:
+    rows = ProjectionRows(postgres_dsn)
+    yield rows
+    rows.close()
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def plan_of(rows: ProjectionRows, name: str) -> dict[str, Any]:
+    text = statement(name).replace("{g}", "kvfold_g1")
+    count = max((n for n in range(10) if f"${n}" in text), default=0)
+    rows.connection.execute(f"PREPARE plan_{name} AS {text}".encode())
+    nulls = f"({', '.join(['NULL'] * count)})" if count else ""
+    row = rows.connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE plan_{name}{nulls}".encode()).fetchone()
+    assert row is not None
+    document = row[0] if isinstance(row[0], list) else json.loads(row[0])
+    plan: dict[str, Any] = document[0]["Plan"]
+    return plan
+
+
+def test_every_read_of_a_table_that_grows_is_by_index(rows: ProjectionRows) -> None:
+    rows.connection.execute(PLAN_SETTINGS.encode())
+    seen = set[str]()
+    for name in NAMES:
+        for node in nodes(plan_of(rows, name)):
+            table = node.get("Relation Name")
+            if table not in TABLES_THAT_GROW:
+                continue
+            seen.add(table)
+            assert node["Node Type"] in ("Index Scan", "Index Only Scan"), (name, node)
+            # A look-up or a range: the index is entered at a place, with nothing left to filter but tombstones.
+            assert "Index Cond" in node, (name, node)
+            assert "value IS NOT NULL" in node.get("Filter", "value IS NOT NULL"), (name, node)
+            assert "Join Filter" not in node, (name, node)
+            if table == "decision":
+                assert "record_offset =" in node["Index Cond"], (name, node)
+    assert seen == set(TABLES_THAT_GROW)
+
+
+def test_status_pages_go_by_their_own_index(rows: ProjectionRows) -> None:
+    rows.connection.execute(PLAN_SETTINGS.encode())
+    found = [node.get("Index Name") for node in nodes(plan_of(rows, "instances_by_status"))]
+    assert "orchestration_instance_status" in found
