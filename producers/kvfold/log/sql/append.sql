@@ -9,7 +9,7 @@ WITH place AS (
 ), inserted AS (
     INSERT INTO kvfold_log.log_record (partition, "offset", timestamp_ms, key, headers, value)
     SELECT %(partition)s, place.base + item.place - 1, place.timestamp_ms, item.key, item.headers, item.value
-    FROM place, unnest(%(keys)s::bytea[], %(headers)s::bytea[], %(values)s::bytea[])
+    FROM place, unnest(%(keys)b::bytea[], %(headers)b::bytea[], %(values)b::bytea[])
         WITH ORDINALITY AS item (key, headers, value, place)
 )
 SELECT base, timestamp_ms FROM place
