@@ -180,6 +180,13 @@ def test_a_key_that_cannot_be_is_refused_with_its_code(dev: DevProcess) -> None:
     assert "too-large" in too_large.stderr
 
 
+def test_a_tier_that_is_not_there_is_unavailable(dev: DevProcess) -> None:
+    refused = kvfold(dev, "put", deployment(), "k", "v", "--namespace", "user_secrets")
+    assert refused.exit_code == 3
+    assert "encryption-key-missing" in refused.stderr
+    assert "--id" not in refused.stderr  # nothing was appended
+
+
 # --- emit ---
 
 

@@ -25,6 +25,7 @@ __all__ = ["delete", "get", "list_keys", "put"]
 _NAMESPACE_DEFAULT: Final = "user"
 _PAGE_LIMIT: Final = 1_000
 _SOURCE: Final = "/kvfold/cli"
+_MAY_BE_APPENDED: Final = frozenset({"server-away", "log-unavailable", "outcome-unknown", "partition-paused"})
 
 _namespace = click.option("--namespace", metavar="NAME", help="Of a deployment's entry; 'user' if not given.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -210,7 +211,8 @@ def _mutate(
         try:
             decision = client.mutate(attributes | {"id": identity}, body)
         except ServerAwayError as away:
-            away.add_note(f"It may have been appended: repeat it with --id {identity}")
+            if away.code in _MAY_BE_APPENDED:
+                away.add_note(f"It may have been appended: repeat it with --id {identity}")
             raise
     if as_json:
         click.echo(_line(decision))
