@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError
 from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
 
+from e2e.stack import DevProcess
 from kvfold.deploy.log_move import MOVED_SCHEMA, move_log
 from kvfold.log.copy import copy_log
 from kvfold.log.kafka import KafkaLog
@@ -195,3 +197,31 @@ def test_a_topic_in_use_is_refused_and_left_alone(
         kafka.close()
     checked = run("topic", "check", "--json", environment=settings(postgres_dsn, topic))
     assert (checked.returncode, json.loads(checked.stdout)["problems"]) == (0, [])
+
+
+def test_kvfold_dev_moves_to_kafka(kafka_bootstrap: str, tmp_path: Path) -> None:
+    kafka = {"KVFOLD_KAFKA": kafka_bootstrap, "KVFOLD_TOPIC": f"moved-{secrets.token_hex(6)}"}
+    entry = "/deployments/dep/kv/user/kept"
+    with DevProcess(tmp_path) as dev, httpx.Client(trust_env=False, timeout=30) as client:
+        url = dev.wait_until_serving()
+        assert client.put(url + entry, content=b"before").status_code == 201
+        copy = {"KVFOLD_DATA": str(dev.data), **kafka}
+        refused = run("log", "copy", environment=copy)
+        assert refused.returncode == 1
+        assert "already runs the PostgreSQL server" in refused.stderr
+        assert dev.terminate() == 0
+        moved = run("log", "copy", environment=copy)
+        assert moved.returncode == 0, moved.stderr
+        assert f"the log is now topic {kafka['KVFOLD_TOPIC']}" in moved.stdout
+
+        # Whoever forgets the new setting is told, and writes nothing into a log that is none any more.
+        dev.start()
+        assert dev.wait() == 1
+        assert "was folded from the kafka log" in dev.text()
+
+    with DevProcess(tmp_path, environment=kafka) as dev, httpx.Client(trust_env=False, timeout=30) as client:
+        url = dev.wait_until_serving()
+        assert client.get(url + entry).content == b"before"
+        after = client.put(url + entry, content=b"after", headers={"X-Object-Version": "1"})
+        assert (after.status_code, after.headers["X-Object-Version"]) == (200, "2")
+        assert dev.terminate() == 0
