@@ -26,6 +26,7 @@ __all__ = ["PartitionRecords", "parse_batch"]
 _MAGIC: Final = 2  # the only format of brokers since 4.0, and of topics made since 0.11
 _CONTROL_RECORD_KEY: Final = Struct(">hh")  # version, type
 _ABORT: Final = 0
+_NAMES_MAX: Final = 64
 
 
 class PartitionRecords:
@@ -178,6 +179,7 @@ def parse_batch(batch: Any, partition: int) -> tuple[list[Record], list[int]]:
     base_offset, first_timestamp = batch.base_offset, batch.first_timestamp
     append_time = batch.max_timestamp if batch.timestamp_type else None
     records, sizes = [], []
+    names: dict[bytes, str] = {}  # the same few in each record
     for _ in range(batch.records_count):
         length, at = _varint(data, at)
         end = at + length
@@ -207,7 +209,12 @@ def parse_batch(batch: Any, partition: int) -> tuple[list[Record], list[int]]:
             else:
                 given, at = _bytes(data, at)
                 header_value = given or b""
-            headers.append((name.decode("utf-8", "surrogateescape"), header_value))
+            text = names.get(name)
+            if text is None:
+                text = name.decode("utf-8", "surrogateescape")
+                if len(names) < _NAMES_MAX:
+                    names[name] = text
+            headers.append((text, header_value))
         if at != end:
             raise CorruptRecordError("a record is not as long as it says")
         timestamp = first_timestamp + timestamp_delta if append_time is None else append_time

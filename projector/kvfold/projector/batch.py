@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kvfold.projector.decide.dispatch import decide
 from kvfold.projector.decide.state import (
@@ -66,6 +67,8 @@ __all__ = [
     "record_digest",
 ]
 
+# Scope, mutation id, type, namespace, subject, actor: the columns of a decision that say what was asked for.
+_What = tuple[str | None, str | None, str | None, str | None, str | None, str | None]
 Step = tuple[Record, Formed | Unformed]
 """A record with the judgement of its form, which needs no state and is made once."""
 
@@ -102,8 +105,7 @@ class Needs:
     range: RangeNeed | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SeenId:
+class SeenId(NamedTuple):
     """A mutation id that was decided before: where, what it asked for, when, and the outcome."""
 
     record_offset: int
@@ -326,31 +328,33 @@ class _Projection:
                 return SystemState(self._format_level)
 
     def _apply(self, changes: Changes, place: Place) -> None:
+        batch = self._batch
         for table, row in changes.puts:
-            key = row[: TABLES[table].key_size]
-            self._supersede(table, key, place.offset)
-            self._batch.removals.get(table, {}).pop(key, None)
-            self._batch.puts.setdefault(table, {})[key] = row
-            if TABLES[table].has_history:
+            spec = TABLES[table]
+            key = row[: spec.key_size]
+            if spec.has_history:
+                self._supersede(table, key, place.offset)
                 self._written[table, key] = row
+            if table in batch.removals:
+                batch.removals[table].pop(key, None)
+            batch.puts.setdefault(table, {})[key] = row
             self._remember(row)
         for table, key in changes.removals:
-            self._supersede(table, key, place.offset)
-            self._batch.puts.get(table, {}).pop(key, None)
-            self._batch.removals.setdefault(table, {})[key] = None
+            if TABLES[table].has_history:
+                self._supersede(table, key, place.offset)
+            batch.puts.get(table, {}).pop(key, None)
+            batch.removals.setdefault(table, {})[key] = None
             self._forget(table, key)
         for table, row in changes.additions:
-            self._batch.additions.setdefault(table, []).append(row)
+            batch.additions.setdefault(table, []).append(row)
         if changes.ranges:
-            assert not self._batch.ranges and not self._batch.additions, "a range mutation stands alone"
-            self._batch.ranges, self._batch.range_valid_to = changes.ranges, place.offset
+            assert not batch.ranges and not batch.additions, "a range mutation stands alone"
+            batch.ranges, batch.range_valid_to = changes.ranges, place.offset
         if changes.format_level is not None:
             self._format_level = changes.format_level
 
     def _supersede(self, table: str, key: Row, valid_to: int) -> None:
         """The row that was current up to here moves to history: from this batch directly, else server-side."""
-        if not TABLES[table].has_history:
-            return
         written = self._written.pop((table, key), None)
         if written is not None:
             self._batch.additions.setdefault(f"{table}_history", []).append((*written, valid_to))
@@ -404,46 +408,21 @@ class _Projection:
     ) -> None:
         mutation = formed.mutation
         subject = mutation.subject
-        self._append_decision(
-            decision,
-            place,
-            scope=mutation.scope,
-            mutation_id=mutation.id,
-            type_=mutation.type,
-            namespace=mutation.namespace,
-            subject=None if subject is None or "\x00" in subject else subject,
-            actor=mutation.actor,
-            repeat_of=repeat_of,
-        )
+        if subject is not None and "\x00" in subject:
+            subject = None
+        what = (mutation.scope, mutation.id, mutation.type, mutation.namespace, subject, mutation.actor)
+        self._append_decision(decision, place, what, repeat_of)
 
     def _record_unformed(self, formed: Unformed, place: Place) -> None:
-        self._append_decision(
-            formed.decision, place, scope=formed.scope, mutation_id=formed.id, type_=formed.type
-        )
+        what = (formed.scope, formed.id, formed.type, None, None, None)
+        self._append_decision(formed.decision, place, what, None)
 
-    def _append_decision(
-        self,
-        decision: Decision,
-        place: Place,
-        *,
-        scope: str | None,
-        mutation_id: str | None,
-        type_: str | None,
-        namespace: str | None = None,
-        subject: str | None = None,
-        actor: str | None = None,
-        repeat_of: int | None = None,
-    ) -> None:
+    def _append_decision(self, decision: Decision, place: Place, what: _What, repeat_of: int | None) -> None:
         row = DecisionRow(
             place.partition,
             place.offset,
-            scope,
-            mutation_id,
-            type_,
-            namespace,
-            subject,
-            actor,
-            decision.status.value,
+            *what,
+            str(decision.status),
             decision.code,
             decision.version,
             decision.removed,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvfold.projector.decide.state import (
     CapsuleState,
@@ -69,8 +69,7 @@ class RangeRemoval:
     execution_ids: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(NamedTuple):
     """What one applied mutation changes, by table name; a removal names the row's key columns."""
 
     puts: tuple[tuple[str, Row], ...] = ()

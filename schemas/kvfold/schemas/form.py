@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from kvfold.schemas.bodies import Body, UnknownEventKindError, parse_body
 from kvfold.schemas.codec import Malformed, decode
@@ -23,8 +24,7 @@ from kvfold.schemas.types import MUTATION_TYPES, BodyKind, Family, MutationType,
 __all__ = ["Formed", "Unformed", "check_form", "check_mutation", "rejected"]
 
 
-@dataclass(frozen=True, slots=True)
-class Formed:
+class Formed(NamedTuple):
     """A mutation in good form, with its row of the type table and its body, parsed where that is JSON."""
 
     mutation: Mutation

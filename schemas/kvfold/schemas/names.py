@@ -39,7 +39,6 @@ __all__ = [
 
 # C0, DEL and C1: the general category Cc, which no Unicode version changes.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-_ASCII_PRINTABLE = re.compile(r"[\x20-\x7e]*", re.ASCII)
 
 
 def is_nfc(text: str) -> bool:
@@ -67,11 +66,12 @@ def _check_size(what: str, text: str, minimum: int, maximum: int) -> str | None:
 
 
 def _check_text(what: str, text: str, minimum: int, maximum: int, *, nfc: bool) -> str | None:
+    # Most texts are printable ASCII, where a character is a byte; U+0020 to U+007E in every Unicode version.
+    if text.isascii() and text.isprintable() and minimum <= len(text) <= maximum:
+        return None
     problem = _check_size(what, text, minimum, maximum)
     if problem is not None:
         return problem
-    if _ASCII_PRINTABLE.fullmatch(text):
-        return None
     if _CONTROL.search(text):
         return f"{what} holds a control character: none is accepted"
     if nfc and not is_nfc(text):
