@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kvfold.log.memory import MemoryLog
 from kvfold.projector import batch as core
-from kvfold.projector.batch import Loaded, Needs, Step
+from kvfold.projector.batch import Step
 from kvfold.projector.partition import PartitionFold, check_take_over
 from kvfold.projector.store import FencedError
 from kvfold.schemas.errors import StoreUnavailableError
@@ -23,25 +23,6 @@ class Held:
     fold: PartitionFold
     offset_read: int
     chunks: deque[tuple[list[Step], int]] = field(default_factory=deque)
-
-
-class _Fenced:
-    """A store that refuses a load where the partition has moved on.
-
-    Without it `PartitionFold` runs into an assertion of `project` before the commit could be refused.
-    """
-
-    def __init__(self, store: FaultyStore, fold: PartitionFold) -> None:
-        self._fold = fold
-        self.state, self.commit = store.state, store.commit
-        self.rows, self.reset, self.close = store.rows, store.reset, store.close
-        self._load = store.load
-
-    def load(self, partition: int, needs: Needs) -> Loaded:
-        loaded = self._load(partition, needs)
-        if loaded.partition.offset_next != self._fold.offset_next:
-            raise FencedError(f"partition {partition} has moved on to {loaded.partition.offset_next}")
-        return loaded
 
 
 class Worker:
@@ -98,7 +79,7 @@ class Worker:
             return
         stale = self.is_stale(partition)
         try:
-            held.fold.fold(_Fenced(self._store, held.fold), steps, offset_next)
+            held.fold.fold(self._store, steps, offset_next)
         except (FencedError, StoreUnavailableError):
             self._set_back(partition)
         if stale:

@@ -54,9 +54,6 @@ def test_everything_before_a_level_that_is_ahead_is_committed(before: int) -> No
 
 
 @pytest.mark.row("X3")
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="asserts in project before the commit could be refused"
-)
 def test_a_worker_whose_partition_has_moved_on_is_fenced() -> None:
     store = MemoryStore()
     stale = _fold(store)

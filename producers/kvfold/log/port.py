@@ -87,8 +87,10 @@ class Log(Protocol):
         """Queues a record and returns at once; the future is done when the record is durable.
 
         Records of one thread to one partition keep their order. The future fails with `LogUnavailableError` when
-        the log did not acknowledge in time (the record may still be in the log) and with `InvalidError` `too-large`
-        when the record is over `RECORD_BYTES_MAX` (it is not).
+        the log did not acknowledge in time (the record may still be in the log), a second or three after the adapter's
+        time-out at the latest. It fails with `InvalidError` where nothing was appended: `too-large` (over
+        `RECORD_BYTES_MAX` with its framing), `malformed-record` (a header name without a UTF-8 form),
+        `unknown-partition`.
         """
         ...
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvfold.log.port import Bounds, LogReader
 from kvfold.projector.batch import Batch, FormatAheadError, Step, cut, needs, project, record_digest
-from kvfold.projector.store import ProjectionStore
+from kvfold.projector.store import FencedError, ProjectionStore
 from kvfold.projector.tables import PartitionState
 from kvfold.schemas.errors import LogDivergedError
 from kvfold.schemas.record import Record
@@ -43,6 +43,10 @@ class PartitionFold:
     def _commit(self, store: ProjectionStore, steps: Sequence[Step], offset_next: int) -> Batch:
         try:
             loaded = store.load(self.partition, needs(steps))
+            if loaded.partition.offset_next != self.offset_next:
+                raise FencedError(
+                    f"partition {self.partition} is at {loaded.partition.offset_next}, and was left at {self.offset_next}"
+                )
             batch = project(steps, loaded, partition=self.partition, offset_next=offset_next)
         except FormatAheadError as ahead:
             before = [step for step in steps if step[0].offset < ahead.offset]

@@ -34,7 +34,11 @@ class ProjectionStore(Protocol):
         ...
 
     def load(self, partition: int, needs: Needs) -> Loaded:
-        """What is stored of the needs, with the partition's state, as of one moment."""
+        """What is stored of the needs, and the partition's state.
+
+        It is all of that state if the state is still the one that the caller knows; otherwise another worker has
+        committed in between, and nothing of it may be used.
+        """
         ...
 
     def commit(self, batch: Batch, *, epoch: int) -> None:

@@ -209,7 +209,7 @@ def parse_body(mutation_type: str, body: bytes) -> Body:
     """Reads the JSON body of a mutation.
 
     Raises:
-        UnknownEventKindError: an inner event kind above the format level; the rest of the body is in order.
+        UnknownEventKindError: an inner event kind above the format level; kinds are judged before shapes.
         InvalidError: `malformed`: no JSON by the strict decoder, or not of the type's shape.
     """
     value = decode_json(body)
