@@ -13,7 +13,8 @@ import httpx
 import pytest
 import uvicorn
 
-from kvfold.query_api.serve import QueryApiSettings, query_api_app, read_context, server_config
+from kvfold.http.server import server_config
+from kvfold.query_api.serve import query_api_app, read_context
 from support.projection_rows import ProjectionRows
 
 pytestmark = pytest.mark.postgres
@@ -28,9 +29,8 @@ def rows(postgres_dsn: str) -> Iterator[ProjectionRows]:
 
 @pytest.fixture
 def port(postgres_dsn: str, rows: ProjectionRows) -> Iterator[int]:
-    settings = QueryApiSettings(postgres_dsn, port=0, pool_size=4)
     app = query_api_app(read_context(postgres_dsn, pool_size=4))
-    server = uvicorn.Server(server_config(app, settings))
+    server = uvicorn.Server(server_config(app))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -14,15 +14,13 @@ import structlog
 import uvicorn
 
 from kvfold.deploy.environment import PortTakenError
+from kvfold.http.server import server_config
 
 __all__ = ["HttpServer", "bound_socket"]
 
 _log = structlog.get_logger(__name__)
 _BACKLOG: Final = 2048
 _START_TIMEOUT_S: Final = 60.0
-_STOP_TIMEOUT_S: Final = 10
-"""How long requests under way may take at a stop; longer than a write waits for its outcome."""
-
 _POLL_S: Final = 0.01
 
 
@@ -51,19 +49,7 @@ class HttpServer:
     def __init__(self, app: Any, listener: socket.socket) -> None:
         self._listener = listener
         self.host, self.port = listener.getsockname()[:2]
-        config = uvicorn.Config(
-            app,
-            http="httptools",
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            # Nothing that a client says about other hosts or schemes is believed.
-            proxy_headers=False,
-            timeout_graceful_shutdown=_STOP_TIMEOUT_S,
-        )
-        self._server = uvicorn.Server(config)
+        self._server = uvicorn.Server(server_config(app))
         self._thread = Thread(target=self._run, name="http", daemon=True)
         self._failed: BaseException | None = None
 

@@ -1,13 +1,10 @@
-"""The query API as a process: its app, and the server that runs it."""
+"""The query API put together: its context, and its app."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
-
-import uvicorn
 
 from kvfold.http.app import App
 from kvfold.http.openapi import documentation_routes
@@ -18,12 +15,9 @@ from kvfold.reads.waiting import Waiter
 
 __all__ = [
     "POOL_SIZE",
-    "QueryApiSettings",
     "opened",
     "query_api_app",
     "read_context",
-    "serve",
-    "server_config",
 ]
 
 POOL_SIZE: Final = 32
@@ -31,17 +25,6 @@ POOL_SIZE: Final = 32
 
 _TITLE: Final = "kvfold query API"
 _VERSION: Final = "1"
-_STOP_TIMEOUT_S: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class QueryApiSettings:
-    """Where the projection is, and where to listen. `postgres` is a libpq connection string."""
-
-    postgres: str
-    host: str = "127.0.0.1"
-    port: int = 8080
-    pool_size: int = POOL_SIZE
 
 
 def read_context(dsn: str, *, pool_size: int = POOL_SIZE) -> ReadContext:
@@ -69,26 +52,3 @@ def query_api_app(context: ReadContext) -> App:
     routes = read_routes(context)
     documented = documentation_routes(routes, title=_TITLE, version=_VERSION)
     return App([*routes, *documented], metrics=context.metrics, lifespans=[lambda: opened(context)])
-
-
-def server_config(app: App, settings: QueryApiSettings) -> uvicorn.Config:
-    """How kvfold runs uvicorn: httptools, no access log, nothing believed that a client says of other hosts."""
-    return uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        http="httptools",
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=_STOP_TIMEOUT_S,
-    )
-
-
-def serve(settings: QueryApiSettings) -> None:
-    """Serves until SIGINT or SIGTERM; requests under way are finished, for ten seconds at most."""
-    context = read_context(settings.postgres, pool_size=settings.pool_size)
-    uvicorn.Server(server_config(query_api_app(context), settings)).run()
