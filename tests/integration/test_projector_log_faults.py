@@ -17,8 +17,9 @@ from kvfold.log.kafka_settings import KafkaSettings
 from kvfold.log.kafka_topic import create_topic
 from kvfold.log.port import Log
 from kvfold.log.postgres import PostgresLog
-from kvfold.projector import batch, run
+from kvfold.projector import batch, supervision
 from kvfold.projector.run import Projector
+from kvfold.projector.telemetry import PartitionView
 from kvfold.schemas.codec import encode
 from kvfold.schemas.errors import LogDivergedError, LogMisconfiguredError, LogUnavailableError
 from kvfold.schemas.limits import DEDUPE_WINDOW_MS
@@ -188,7 +189,7 @@ def test_another_partition_count_is_refused(
 def test_a_level_above_this_release_pauses_one_partition_until_the_upgrade(
     postgres_dsn: str, log: PostgresLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_PAUSE_RETRY_S", 0.2)
+    monkeypatch.setattr(supervision, "PAUSE_RETRY_S", 0.2)
     raised = encode(format_raised(2, partition=1, partition_count=PARTITIONS))
     append_all(log, [*some_records(6, 60), (1, raised), *some_records(7, 60)])
     at = next(record.offset for record in read_log(log)[0][1] if record.headers == raised.headers)
@@ -243,7 +244,7 @@ def test_markers_and_open_transactions(kafka_bootstrap: str, postgres_dsn: str) 
         foreign.close()
 
 
-def view(projector: Projector, partition: int) -> run.PartitionView:
+def view(projector: Projector, partition: int) -> PartitionView:
     eventually(lambda: partition in projector.telemetry.partitions(), "the partition's figures")
     return projector.telemetry.partitions()[partition]
 

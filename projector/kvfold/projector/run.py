@@ -14,92 +14,32 @@ fault of the infrastructure becomes a rejection.
 from __future__ import annotations
 
 import gc
-import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from threading import Event, Thread
+from collections.abc import Callable
+from threading import Thread
 from typing import Any, Final
 
 import psycopg
 import structlog
 
-from kvfold.log.port import Bounds, Log, LogReader
+from kvfold.log.port import Log, LogReader
 from kvfold.projector.batch import Batch, FormatAheadError, prepare
-from kvfold.projector.board import Board, Chunk, Work
+from kvfold.projector.board import Chunk, Work
+from kvfold.projector.control import STOP_WAIT_S, Control
 from kvfold.projector.generations import ensure_serving_generation
 from kvfold.projector.ownership import Claims, fold_session_name
-from kvfold.projector.partition import PartitionFold, check_take_over
 from kvfold.projector.postgres_store import PostgresStore, connect_for_folding, translated
 from kvfold.projector.store import FencedError
+from kvfold.projector.supervision import ProjectorSettings, Shared, shared_by_loops
 from kvfold.projector.tables import DecisionRow
-from kvfold.projector.telemetry import PartitionView, Telemetry
+from kvfold.projector.telemetry import Telemetry
 from kvfold.schemas.errors import KvfoldError, LogDivergedError, UnavailableError
 from kvfold.schemas.form import Formed
 from kvfold.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 
-__all__ = ["PartitionView", "Projector", "ProjectorSettings"]
+__all__ = ["Projector", "ProjectorSettings"]
 
 _log = structlog.get_logger(__name__)
 _RANGE_ALLOWANCE_S: Final = 24 * 3600.0
-_STOP_WAIT_S: Final = 10.0
-_PAUSE_RETRY_S = 5.0
-"""A paused partition is tried again after this: what an operator has mended resumes by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectorSettings:
-    """How a projector process works; nothing of it changes a decision.
-
-    - `claim_ms`: how long a claim holds without a renewal; fold transactions end by themselves at 4/5 of it.
-    - `turn_ms`: between turns of the control loop.
-    - `fold_threads`: partitions folded at the same time; while one waits for Postgres the next computes.
-    """
-
-    owner: str
-    claim_ms: int = 10_000
-    turn_ms: int = 1_000
-    fold_threads: int = 2
-    poll_ms: int = 500
-    queue_bytes_max: int = 2 * BATCH_BYTES_MAX
-    queue_records_max: int = 2 * BATCH_RECORDS_MAX
-
-
-@dataclass(slots=True)
-class _Trouble:
-    """Why a partition is off the board: when to try again, and the reason of a pause."""
-
-    retry_at: float
-    failures: int = 0
-    paused: str | None = None
-
-
-@dataclass(slots=True)
-class _Shared:
-    """What the loops share besides the board. Troubles are written by fold threads and read by control: single
-    assignments of whole values, which Python makes atomic.
-    """
-
-    board: Board
-    telemetry: Telemetry
-    stopping: Event = field(default_factory=Event)
-    wake: Event = field(default_factory=Event)
-    troubles: dict[int, _Trouble] = field(default_factory=dict)
-
-    def failed(self, partition: int, error: Exception) -> None:
-        """A fault of the infrastructure: try again, later each time."""
-        failures = (self.troubles.get(partition) or _Trouble(0)).failures + 1
-        delay = min(5.0, 0.05 * 2**failures)
-        self.troubles[partition] = _Trouble(time.monotonic() + delay, failures)
-        self.telemetry.failed("infrastructure")
-        _log.warning("partition set back", partition=partition, failures=failures, error=str(error))
-        self.wake.set()
-
-    def paused(self, partition: int, reason: str, detail: str, *, retry_s: float) -> None:
-        """A fault that an operator has to mend."""
-        self.troubles[partition] = _Trouble(time.monotonic() + retry_s, paused=f"{reason}: {detail}")
-        self.telemetry.failed(reason)
-        _log.error("partition paused", partition=partition, reason=reason, detail=detail)
-        self.wake.set()
 
 
 class Projector:
@@ -112,7 +52,7 @@ class Projector:
         self._dsn = dsn
         self._settings = settings
         self.telemetry = telemetry or Telemetry()
-        self._shared = _Shared(_board(settings), self.telemetry)
+        self._shared = shared_by_loops(settings, self.telemetry)
         self._threads: list[Thread] = []
 
     def start(self) -> None:
@@ -142,7 +82,7 @@ class Projector:
             partition_count=count,
         )
         loops: list[tuple[str, Callable[[], None]]] = [
-            ("control", _Control(self._log, claims, new_store(), shared, settings).run),
+            ("control", Control(self._log, claims, new_store(), shared, settings).run),
             ("fetch", _Fetch(self._log.reader(), shared, settings, count).run),
         ]
         loops += [
@@ -159,7 +99,7 @@ class Projector:
         self._shared.wake.set()
         self._shared.board.stop()
         for thread in self._threads:
-            thread.join(_STOP_WAIT_S)
+            thread.join(STOP_WAIT_S)
         _log.info("projector stopped", owner=self._settings.owner)
 
     def _connect(self) -> psycopg.Connection[Any]:
@@ -177,179 +117,11 @@ class Projector:
         )
 
 
-def _board(settings: ProjectorSettings) -> Board:
-    return Board(queue_bytes_max=settings.queue_bytes_max, queue_records_max=settings.queue_records_max)
-
-
-class _Control:
-    """The control loop. It alone adds partitions to the board."""
-
-    def __init__(
-        self, log: Log, claims: Claims, store: PostgresStore, shared: _Shared, settings: ProjectorSettings
-    ) -> None:
-        self._log = log
-        self._claims = claims
-        self._store = store
-        self._shared = shared
-        self._settings = settings
-        self._reader: LogReader | None = None
-        self._log_id: str | None = None
-        self._bounds: dict[int, Bounds] = {}
-        self._trim_turn = 0
-
-    def run(self) -> None:
-        """Turns until the projector stops; then gives everything up, once the folds under way have ended."""
-        while not self._shared.stopping.is_set():
-            self._shared.telemetry.beat("control")
-            self._shared.wake.clear()
-            try:
-                self._turn()
-            except KvfoldError as error:
-                self._shared.telemetry.failed(error.code)
-                _log.warning("control turn failed", error=str(error))
-            except Exception:
-                self._shared.telemetry.failed("internal-error")
-                _log.exception("control turn failed")
-            self._shared.wake.wait(self._pause_s())
-        self._leave()
-
-    def _pause_s(self) -> float:
-        """Until the next turn, or until the first partition is due again."""
-        due = [trouble.retry_at - time.monotonic() for trouble in self._shared.troubles.values()]
-        return max(0.01, min([self._settings.turn_ms / 1000, *(wait for wait in due if wait > 0)]))
-
-    def _turn(self) -> None:
-        shares = self._claims.turn()
-        board = self._shared.board
-        for partition, work in board.works().items():
-            if shares.held.get(partition) != work.fold.epoch:
-                _log.warning("partition lost", partition=partition, epoch=work.fold.epoch)
-                board.remove(partition)
-        self._release(shares.surplus)
-        keep = {
-            partition: epoch for partition, epoch in shares.held.items() if partition not in shares.surplus
-        }
-        if self._is_same_log(keep):
-            self._observe_log(sorted(keep))
-            for partition, epoch in keep.items():
-                if partition not in board.works() and self._is_due(partition):
-                    self._take_over(partition, epoch)
-        self._settle_troubles(shares.paused)
-        self._trim(sorted(keep))
-        self._report(keep)
-
-    def _release(self, surplus: tuple[int, ...]) -> None:
-        """Only what nobody works on; the rest is released at a later turn."""
-        idle = [partition for partition in surplus if self._shared.board.remove(partition, wait_s=1.0)]
-        if idle:
-            self._claims.release(idle)
-            _log.info("partitions released", partitions=idle)
-
-    def _is_due(self, partition: int) -> bool:
-        trouble = self._shared.troubles.get(partition)
-        return trouble is None or time.monotonic() >= trouble.retry_at
-
-    def _observe_log(self, partitions: list[int]) -> None:
-        try:
-            self._bounds = dict(self._log.bounds(partitions)) if partitions else {}
-        except UnavailableError:
-            self._bounds = {}
-            raise
-
-    def _take_over(self, partition: int, epoch: int) -> None:
-        try:
-            self._claims.fence(partition, epoch)
-            state = self._store.state(partition)
-            if self._reader is None:
-                self._reader = self._log.reader()
-            check_take_over(self._reader, state, partition, self._bounds[partition])
-        except LogDivergedError as error:
-            self._pause(partition, error.code, str(error))
-        except UnavailableError as error:
-            self._store.reset()
-            self._shared.failed(partition, error)
-        else:
-            self._shared.board.add(PartitionFold(partition, epoch=epoch, state=state))
-
-    def _is_same_log(self, held: Iterable[int]) -> bool:
-        """Whether the log is the one that this process began with; every partition pauses where it is not."""
-        log_id = self._log.describe().log_id
-        if self._log_id is None:
-            self._log_id = log_id
-        if log_id == self._log_id:
-            return True
-        for partition in held:
-            self._shared.board.remove(partition)
-            detail = f"the log was made anew: its id was {self._log_id} and is now {log_id}"
-            self._pause(partition, "log-diverged", detail)
-        return False
-
-    def _pause(self, partition: int, reason: str, detail: str) -> None:
-        self._shared.paused(partition, reason, detail, retry_s=_PAUSE_RETRY_S)
-
-    def _settle_troubles(self, recorded: frozenset[int]) -> None:
-        """Records pauses that began, removes the record of those that ended."""
-        works = self._shared.board.works()
-        for partition, trouble in list(self._shared.troubles.items()):
-            if trouble.paused is not None:
-                reason, _, detail = trouble.paused.partition(": ")
-                self._claims.pause(partition, reason, detail)
-        for partition, work in works.items():
-            bounds = self._bounds.get(partition)
-            caught_up = bounds is not None and work.fold.offset_next >= bounds.stable_end
-            if work.fold.offset_next > work.started_at or caught_up:
-                self._shared.troubles.pop(partition, None)
-                if partition in recorded:
-                    self._claims.resume(partition)
-                    _log.info("partition resumed", partition=partition)
-
-    def _trim(self, partitions: list[int]) -> None:
-        """Some old mutation ids of one partition a turn; the same partition again while there are more."""
-        if partitions and not self._claims.trim_ids(partitions[self._trim_turn % len(partitions)]):
-            self._trim_turn += 1
-
-    def _report(self, keep: dict[int, int]) -> None:
-        works = self._shared.board.works()
-        views = {}
-        for partition, epoch in keep.items():
-            work, trouble = works.get(partition), self._shared.troubles.get(partition)
-            waiting = None
-            if work is not None and work.chunks and (chunk := work.chunks[0]).steps:
-                waiting = chunk.steps[0][0].timestamp_ms
-            views[partition] = PartitionView(
-                partition,
-                epoch,
-                self._store.state(partition).offset_next if work is None else work.fold.offset_next,
-                self._bounds.get(partition),
-                None if trouble is None or trouble.paused is None else trouble.paused.partition(": ")[0],
-                waiting,
-            )
-        hanging = [partition for partition, bounds in self._bounds.items() if bounds.stable_end < bounds.end]
-        self._shared.telemetry.observed(
-            views,
-            open_transactions=tuple(self._log.open_transactions(hanging)) if hanging else (),
-            notification_queue=self._claims.notification_queue_usage(),
-        )
-
-    def _leave(self) -> None:
-        try:
-            for partition in self._shared.board.works():
-                self._shared.board.remove(partition, wait_s=_STOP_WAIT_S)
-            self._claims.leave()
-        except KvfoldError as error:
-            _log.warning("claims left to expire", error=str(error))
-        finally:
-            self._claims.close()
-            self._store.close()
-            if self._reader is not None:
-                self._reader.close()
-
-
 class _Fetch:
     """The fetch loop: one reader for all partitions held."""
 
     def __init__(
-        self, reader: LogReader, shared: _Shared, settings: ProjectorSettings, partition_count: int
+        self, reader: LogReader, shared: Shared, settings: ProjectorSettings, partition_count: int
     ) -> None:
         self._reader = reader
         self._shared = shared
@@ -407,14 +179,14 @@ class _Fetch:
         for partition in error.partitions or tuple(self._works):
             work = self._works.get(partition)
             if work is not None:
-                self._shared.paused(partition, error.code, str(error), retry_s=_PAUSE_RETRY_S)
+                self._shared.paused(partition, error.code, str(error))
                 self._shared.board.discard(work)
 
 
 class _Fold:
     """A fold loop: one store connection, one partition at a time."""
 
-    def __init__(self, name: str, store: PostgresStore, shared: _Shared) -> None:
+    def __init__(self, name: str, store: PostgresStore, shared: Shared) -> None:
         self._name = name
         self._store = store
         self._shared = shared
@@ -462,7 +234,7 @@ class _Fold:
     def _pause(self, work: Work, reason: str, detail: str) -> None:
         self._store.reset()
         self._shared.board.discard(work)
-        self._shared.paused(work.partition, reason, detail, retry_s=_PAUSE_RETRY_S)
+        self._shared.paused(work.partition, reason, detail)
 
 
 def _labels(batch: Batch) -> list[tuple[str, str, str]]:
