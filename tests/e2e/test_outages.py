@@ -102,10 +102,12 @@ def test_postgres_is_away(
     own_postgres_server: EmbeddedPostgres, kafka_broker: Broker, tmp_path: Path
 ) -> None:
     log_settings = _made_topic(kafka_broker)
-    with running_stack(
-        own_postgres_server.dsn, tmp_path, owners=("a", "b"), log_settings=log_settings
-    ) as stack:
-        writer = Writer(stack.url)
+    with (
+        running_stack(
+            own_postgres_server.dsn, tmp_path, owners=("a", "b"), log_settings=log_settings
+        ) as stack,
+        closing(Writer(stack.url)) as writer,
+    ):
         for _ in range(20):
             assert writer.put().status_code == 201
         own_postgres_server.stop("immediate")
