@@ -19,7 +19,7 @@ from kvfold.deploy.bench.projecting import fold_all
 from kvfold.deploy.bench.result import Result, Round, Spec
 from kvfold.deploy.bench.sizes import Sizes, Tell
 from kvfold.deploy.bench.stage import Stage, free_port, kvfold_process, run_apart, running
-from kvfold.deploy.bench.workload import KEYS, SCOPES, VALUE_BYTES, fill, mutations, path_of
+from kvfold.deploy.bench.workload import VALUE_BYTES, fill, mutations, path_of
 from kvfold.query_api.serve import POOL_SIZE
 from kvfold.reads.capsule import capsule_value
 from kvfold.schemas.errors import UnavailableError
@@ -34,8 +34,8 @@ _HOST: Final = "127.0.0.1"
 
 
 def run(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
-    """Folds every key once, then asks both servers in turn."""
-    keys = SCOPES * KEYS
+    """Folds each key once, then asks both servers in turn."""
+    keys = sizes.read_keys
     rounds = []
     with ExitStack() as stack:
         kafka, dsn = stack.enter_context(stage.topic()), stack.enter_context(stage.database())

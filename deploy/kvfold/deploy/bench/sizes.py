@@ -20,6 +20,7 @@ class Sizes:
     projector_rounds: int
     writes: int
     write_rounds: int
+    read_keys: int
     reads: int
     read_rounds: int
 
@@ -29,6 +30,7 @@ FULL: Final = Sizes(
     projector_rounds=5,
     writes=300,
     write_rounds=5,
+    read_keys=20_000,
     reads=20_000,
     read_rounds=5,
 )
@@ -37,6 +39,7 @@ QUICK: Final = Sizes(
     projector_rounds=2,
     writes=100,
     write_rounds=2,
+    read_keys=4_000,
     reads=4_000,
     read_rounds=2,
 )

@@ -16,17 +16,17 @@ from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.names import capsule_scope
 from kvfold.schemas.position import Position
 
-__all__ = ["KEYS", "SCOPES", "VALUE_BYTES", "fill", "mutations", "path_of"]
+__all__ = ["SCOPES", "VALUE_BYTES", "fill", "mutations", "path_of"]
 
 VALUE_BYTES: Final = 256
 SCOPES: Final = 2_000
-KEYS: Final = 10
+_KEYS: Final = 10
 _UNACKNOWLEDGED_MAX: Final = 2_000
 
 
 def _places() -> list[tuple[int, int]]:
     """Every (scope number, key number), in the same shuffled order each time."""
-    places = [(scope, key) for scope in range(SCOPES) for key in range(KEYS)]
+    places = [(scope, key) for scope in range(SCOPES) for key in range(_KEYS)]
     Random(1).shuffle(places)
     return places
 
