@@ -379,11 +379,11 @@ class _Projection:
         match row:
             case CapsuleEntry():
                 loaded.capsule_entries[row.scope, row.key] = Head(row.version, len(row.value), row.sha256)
+            case CapsuleScope():
+                loaded.capsule_scopes[row.scope] = row
             case DeploymentEntry():
                 size = None if row.value is None else len(row.value)
                 loaded.deployment_entries[row.scope, row.namespace, row.key] = Head(row.version, size)
-            case CapsuleScope():
-                loaded.capsule_scopes[row.scope] = row
             case DeploymentScope():
                 loaded.deployment_scopes[row.scope] = row
             case Instance():

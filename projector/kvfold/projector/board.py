@@ -1,8 +1,9 @@
 """What the projector's threads share: which partitions are folded here, what was read for them, who works on which.
 
-One lock, one condition. A `Work` is one partition under one claim; after any fault it is taken off the board, and the
-partition comes back as another `Work` that starts from the database's offset. So nothing that was read for the old one
-is ever folded.
+One lock. Fold threads wait at a condition of their own, so that a record at the head of the log wakes one of them and
+nobody else. A `Work` is one partition under one claim; after any fault it is taken off the board, and the partition
+comes back as another `Work` that starts from the database's offset. So nothing that was read for the old one is ever
+folded.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from threading import Condition
+from threading import Condition, RLock
 
 from kvfold.projector.batch import Step
 from kvfold.projector.partition import PartitionFold
@@ -49,7 +50,9 @@ class Board:
     """The shared state. Every method is safe from any thread."""
 
     def __init__(self, *, queue_bytes_max: int, queue_records_max: int) -> None:
-        self._condition = Condition()
+        lock = RLock()
+        self._condition = Condition(lock)  # room in the queue, the end of work on a partition
+        self._foldable = Condition(lock)
         self._works: dict[int, Work] = {}
         self._queued_bytes = 0
         self._queued_records = 0
@@ -107,7 +110,7 @@ class Board:
             work.offset_read = chunk.offset_next
             self._queued_bytes += chunk.size
             self._queued_records += len(chunk.steps)
-            self._condition.notify_all()
+            self._foldable.notify()
 
     def take(self, *, timeout_s: float) -> tuple[Work, Chunk] | None:
         """The next work to fold with all that waits for it, up to one batch; None if there is none in time."""
@@ -123,19 +126,22 @@ class Board:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
-                self._condition.wait(left)
+                self._foldable.wait(left)
             return None
 
     def done(self, work: Work) -> None:
         """Nobody works on it any more."""
         with self._condition:
             work.busy_since = None
+            if work.chunks:
+                self._foldable.notify()
             self._condition.notify_all()
 
     def stop(self) -> None:
         """Ends every wait; nothing more is handed out."""
         with self._condition:
             self._stopping = True
+            self._foldable.notify_all()
             self._condition.notify_all()
 
     def _gather(self, work: Work) -> Chunk:
