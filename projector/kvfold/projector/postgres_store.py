@@ -326,20 +326,25 @@ class _Write:
             if TABLES[table].has_history or table == "mutation_id":
                 self._insert(table, list(puts.values()))
             elif puts:
-                self._cursor.execute(upsert_sql(table, generation), _columns(list(puts.values())))
+                self._execute_rows(upsert_sql, table, list(puts.values()))
         for table, rows_ in batch.additions.items():
             self._insert(table, rows_)
 
     def _insert(self, table: str, rows: Sequence[Row]) -> None:
         if len(rows) < _COPY_ROWS_MIN:
             if rows:
-                self._cursor.execute(insert_sql(table, self._generation), _columns(rows))
+                self._execute_rows(insert_sql, table, rows)
             return
         statement, types = copy_sql(table, self._generation)
         with self._cursor.copy(statement) as copy:
             copy.set_types(types)
             for row in rows:
                 copy.write_row(row)
+
+    def _execute_rows(self, statement_of: Callable[..., str], table: str, rows: Sequence[Row]) -> None:
+        single = len(rows) == 1
+        params = rows[0] if single else _columns(rows)
+        self._cursor.execute(statement_of(table, self._generation, single=single), params)
 
     def _remove_range(self, removal: RangeRemoval) -> None:
         executions = None if removal.execution_ids is None else list(removal.execution_ids)

@@ -1,7 +1,8 @@
 """SQL of the projector: files, with `{g}` for the generation's schema, and the write statements of each table.
 
 The write statements are made from the table specifications, one shape for all tables, so that a column stands in one
-place only. Parameters are arrays in binary format, one a column.
+place only. Parameters are arrays in binary format, one a column; a single row may be given as it is, since arrays cost
+more than all the rest of a commit of one record.
 """
 
 from __future__ import annotations
@@ -54,22 +55,28 @@ def _array(type_: str) -> str:
     return "%b::text[]::uuid[]" if type_ == "uuid" else f"%b::{type_}[]"
 
 
+def _scalar(type_: str) -> str:
+    return "%b::text::uuid" if type_ == "uuid" else f"%b::{type_}"
+
+
 @lru_cache(maxsize=512)
-def insert_sql(table: str, generation: int) -> str:
-    """Inserts rows given as one array a column."""
+def insert_sql(table: str, generation: int, *, single: bool = False) -> str:
+    """Inserts rows given as one array a column, or a `single` row given by its values."""
     _, columns, types = _columns_and_types(table)
-    arrays = ", ".join(_array(type_) for type_ in types)
-    return (
-        f"INSERT INTO {schema_name(generation)}.{table} ({', '.join(columns)}) SELECT * FROM unnest({arrays})"
-    )
+    if single:
+        source = f"VALUES ({', '.join(map(_scalar, types))})"
+    else:
+        source = f"SELECT * FROM unnest({', '.join(map(_array, types))})"
+    return f"INSERT INTO {schema_name(generation)}.{table} ({', '.join(columns)}) {source}"
 
 
 @lru_cache(maxsize=512)
-def upsert_sql(table: str, generation: int) -> str:
-    """Inserts rows given as one array a column, or replaces the ones with the same key."""
+def upsert_sql(table: str, generation: int, *, single: bool = False) -> str:
+    """As `insert_sql`; replaces rows with the same key."""
     spec, columns, _ = _columns_and_types(table)
     sets = ", ".join(f"{column} = excluded.{column}" for column in columns[spec.key_size :])
-    return f"{insert_sql(table, generation)} ON CONFLICT ({', '.join(columns[: spec.key_size])}) DO UPDATE SET {sets}"
+    insert = insert_sql(table, generation, single=single)
+    return f"{insert} ON CONFLICT ({', '.join(columns[: spec.key_size])}) DO UPDATE SET {sets}"
 
 
 def _found(table: str, generation: int, *, extra: str = "") -> str:
