@@ -47,11 +47,10 @@ class Writers:
             wanted = len(self.acknowledged) + more
             assert self._changed.wait_for(lambda: len(self.acknowledged) >= wanted, OUTAGE_S)
 
-    def wait_for_failures(self, more: int) -> None:
-        """Waits until `more` appends failed from now on."""
+    def wait_for_failures(self, more: int, *, since: int) -> None:
+        """Waits until `more` appends failed since there were `since`: counted before the fault, which is quicker."""
         with self._changed:
-            wanted = len(self.failed) + more
-            assert self._changed.wait_for(lambda: len(self.failed) >= wanted, OUTAGE_S)
+            assert self._changed.wait_for(lambda: len(self.failed) >= since + more, OUTAGE_S)
 
     def end(self, partition: int) -> int:
         """The highest offset that was acknowledged in a partition."""

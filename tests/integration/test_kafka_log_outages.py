@@ -51,8 +51,9 @@ def test_sigkill_under_load(log: KafkaLog, own_kafka_broker: Broker) -> None:
     with opened(log, {0: 0}) as reader, Writers(log, threads=4, partition_count=PARTITIONS) as writers:
         for _ in range(2):
             writers.wait_for_acknowledgements(500)
+            failed = len(writers.failed)
             own_kafka_broker.kill()
-            writers.wait_for_failures(20)
+            writers.wait_for_failures(20, since=failed)
             own_kafka_broker.restart()
             writers.wait_for_acknowledgements(500)
         assert read_on(reader, past=writers.end(0))[0].offset == 0

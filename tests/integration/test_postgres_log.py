@@ -268,12 +268,14 @@ class TestAServerThat:
             Writers(log, threads=4, partition_count=PARTITIONS) as writers,
         ):
             writers.wait_for_acknowledgements(500)
+            failed = len(writers.failed)
             # A backend's death by SIGKILL makes the server recover from its log, with all connections cut.
             os.kill(backends(own_postgres_server.dsn)[0], signal.SIGKILL)
-            writers.wait_for_failures(1)
+            writers.wait_for_failures(1, since=failed)
             writers.wait_for_acknowledgements(500)
+            failed = len(writers.failed)
             os.kill(own_postgres_server.pid, signal.SIGKILL)
-            writers.wait_for_failures(20)
+            writers.wait_for_failures(20, since=failed)
             own_postgres_server.restart()
             writers.wait_for_acknowledgements(500)
             assert read_on(reader, past=writers.end(0))[0].offset == 0
