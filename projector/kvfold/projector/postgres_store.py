@@ -236,7 +236,6 @@ class _Load:
     def loaded(self) -> Loaded:
         needs = self._needs
         with self._connection.pipeline():
-            state = self._ask("state", {"partition": self._partition})
             ids = self._ask("ids", _arrays(needs.ids, "scopes", "ids") | {"partition": self._partition})
             capsules = self._ask("capsule_heads", _arrays(needs.capsule_keys, "scopes", "keys"))
             usages = self._ask("capsule_scopes", {"scopes": list(needs.capsule_scopes)})
@@ -249,6 +248,9 @@ class _Load:
                 self._ask(name, scopes) for name in ("instances", "executions", "kv")
             )
             totals = self._ask_range()
+            # Last: each statement has a snapshot of its own. If the state is still as this worker left it, nobody has
+            # committed before, so all that was read is of that state.
+            state = self._ask("state", {"partition": self._partition})
         row = state.fetchone() if state is not None else None
         assert row is not None, f"no offset row for partition {self._partition}"
         loaded = Loaded(PartitionState(*row))
