@@ -150,7 +150,9 @@ def test_a_stopped_owner_that_holds_row_locks_is_ended(
     stopped.wait_for_text("boundary reached: written")
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         held = "SELECT FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()"
-        assert connection.execute(held).fetchall(), "the stopped worker is inside its transaction"
+        eventually(
+            lambda: bool(connection.execute(held).fetchall()), "the stopped worker inside its transaction"
+        )
     successor = workers.start(claim_ms=600_000)
     successor.wait_for_event("previous owner terminated", previous_owner="worker-1")
     append_all(log, some_records(7, 100))
