@@ -146,9 +146,11 @@ def test_after_the_window_an_id_may_be_used_for_anything() -> None:
     _at(_T0, (other, late), (SET, late)).then(applied(1), rejected("id-reused"), capsule_entry=[])
 
 
-def test_one_id_in_two_scopes_is_two_mutations() -> None:
+@pytest.mark.parametrize("one_batch", [False, True])
+def test_one_id_in_two_scopes_is_two_mutations(one_batch: bool) -> None:
     other = capsule_set("k", b"v", id_=ID, scope=scope_in(0, 1))
-    given(SET).when(other).then(applied(1), capsule_entry=[{}, {}], mutation_id=[{}, {}])
+    scenario = given().when(SET, other) if one_batch else given(SET).when(other)
+    scenario.then(applied(1), capsule_entry=[{}, {}], mutation_id=[{}, {}])
 
 
 def test_a_secrets_body_is_no_content() -> None:
