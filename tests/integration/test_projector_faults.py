@@ -183,6 +183,28 @@ def test_the_session_is_terminated_between_the_statements_and_the_commit(
     assert terminated == [(True,)] * 3
 
 
+def test_a_full_disk_is_waited_out(
+    postgres_dsn: str, log: PostgresLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kafka-connect-jdbc#1312: nothing is rejected, nothing pauses, and all goes on by itself."""
+    write = postgres_store._Write.all
+    left = [3]
+
+    def all_but_the_first(self: postgres_store._Write) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise psycopg.errors.DiskFull("could not extend a file: no space left")
+        write(self)
+
+    monkeypatch.setattr(postgres_store._Write, "all", all_but_the_first)
+    monkeypatch.setattr(postgres_store._Write, "is_large", lambda self: True)
+    append_all(log, some_records(10, 200))
+    with running_projector(log, postgres_dsn) as projector:
+        assert_equals_a_fold_in_memory(postgres_dsn, log)
+        assert dict(projector.telemetry._faults) == {"infrastructure": 3}
+    assert left == [0]
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_the_answer_to_a_commit_is_lost(
     postgres_dsn: str, log: PostgresLog, monkeypatch: pytest.MonkeyPatch, large: bool

@@ -23,6 +23,7 @@ from kvfold.projector.telemetry import PartitionView
 from kvfold.schemas.codec import encode
 from kvfold.schemas.errors import LogDivergedError, LogMisconfiguredError, LogUnavailableError
 from kvfold.schemas.limits import DEDUPE_WINDOW_MS
+from kvfold.schemas.record import NewRecord
 from support.broker import Broker
 from support.mutations import capsule_set, format_raised, scope_in
 from support.projection import (
@@ -209,6 +210,28 @@ def test_a_level_above_this_release_pauses_one_partition_until_the_upgrade(
         monkeypatch.setattr(batch, "FORMAT_LEVEL", 2)
         assert_equals_a_fold_in_memory(postgres_dsn, log)
         eventually(lambda: pauses(postgres_dsn) == {}, "the end of the pause")
+
+
+# --- bad records ---
+
+
+def test_bad_records_are_recorded_and_counted_and_the_rest_goes_on(
+    postgres_dsn: str, log: PostgresLog
+) -> None:
+    """KurrentDB#2807, karapace#1355: one first after the start, some in the middle."""
+    good = [(0, encode(capsule_set(f"k{n}", scope=scope_in(0, PARTITIONS)))) for n in range(3)]
+    bad = [NewRecord(None, (), None), NewRecord(b"\xff", (), b""), NewRecord(good[0][1].key, (), b"\x00")]
+    append_all(log, [(0, bad[0]), good[0], (0, bad[1]), good[1], (0, bad[2]), good[2]])
+    with running_projector(log, postgres_dsn) as projector:
+        assert_equals_a_fold_in_memory(postgres_dsn, log)
+        counted = metrics(projector).decode()
+    assert 'kvfold_decisions_total{code="malformed",family="unknown",status="rejected"} 3.0' in counted
+    assert 'kvfold_decisions_total{code="",family="capsule",status="applied"} 3.0' in counted
+    with psycopg.connect(postgres_dsn) as connection:
+        rows = connection.execute(
+            "SELECT record_offset, code FROM kvfold_g1.decision WHERE partition = 0 ORDER BY record_offset"
+        ).fetchall()
+    assert rows == [(0, "malformed"), (1, None), (2, "malformed"), (3, None), (4, "malformed"), (5, None)]
 
 
 # --- what a reader cannot see ---

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from kvfold.deploy.embedded_postgres import EmbeddedPostgres
+from kvfold.reads import waiting
 from kvfold.reads.waiting import Waiter
 from kvfold.schemas.errors import (
     GoneError,
@@ -114,12 +115,26 @@ def test_a_repeat_gives_the_first_decision_with_the_first_position(
     assert view.decision.version == 9
 
 
-def test_a_notification_before_the_waiter_knows_its_position(waiter: Waiter, rows: ProjectionRows) -> None:
+def test_a_notification_before_the_waiter_knows_its_position(
+    waiter: Waiter, rows: ProjectionRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The projector is often faster than the acknowledgement: the highest offset seen is kept."""
     wait_until_asked(waiter)
+    # Without the net, which would make up for it.
+    monkeypatch.setattr(waiting, "_NET_S", 3_600.0)
+    noted = threading.Event()
+    saw = waiter._saw
+
+    def note(generation: int, partition: int, offset: int) -> None:
+        saw(generation, partition, offset)
+        if (partition, offset) == (1, 3):
+            noted.set()
+
+    monkeypatch.setattr(waiter, "_saw", note)
     rows.decide(1, 3)
     rows.advance(1, 3)
     rows.notify(1, 3)
+    assert noted.wait(LONG_S)
     assert waiter.decision(Position(1, 3), LONG_S).result(LONG_S).position == Position(1, 3)
 
 
