@@ -268,10 +268,9 @@ class TestAServerThat:
             Writers(log, threads=4, partition_count=PARTITIONS) as writers,
         ):
             writers.wait_for_acknowledgements(500)
-            failed = len(writers.failed)
-            # A backend's death by SIGKILL makes the server recover from its log, with all connections cut.
+            # A backend's death by SIGKILL makes the server recover from its log, with all connections cut. Whether an
+            # append was under way at that moment is chance.
             os.kill(backends(own_postgres_server.dsn)[0], signal.SIGKILL)
-            writers.wait_for_failures(1, since=failed)
             writers.wait_for_acknowledgements(500)
             failed = len(writers.failed)
             os.kill(own_postgres_server.pid, signal.SIGKILL)
