@@ -130,6 +130,16 @@ def test_an_interrupted_run_leaves_nothing(
     number: signal.Signals, kafka_bootstrap: str, postgres_admin_dsn: str
 ) -> None:
     environment = clean_environment({"KVFOLD_KAFKA": kafka_bootstrap, "KVFOLD_POSTGRES": postgres_admin_dsn})
+    codes = []
+    # On a busy machine the signal may come when the last round is over: such a run proves nothing, and is made again.
+    while 1 not in codes and len(codes) < 3:
+        codes.append(_interrupted(environment, number))
+        assert _leftovers(kafka_bootstrap, postgres_admin_dsn) == []
+    assert codes[-1] == 1, codes
+
+
+def _interrupted(environment: dict[str, str], number: signal.Signals) -> int:
+    """The exit code of a run that is sent the signal after its first round."""
     process = subprocess.Popen(
         [*_BENCH, "projector", "--quick"], env=environment, stderr=subprocess.PIPE, text=True
     )
@@ -138,8 +148,7 @@ def test_an_interrupted_run_leaves_nothing(
         next(line for line in said if "round 1" in line)
         process.send_signal(number)
         said.read()
-    assert process.wait(120) == 1
-    assert _leftovers(kafka_bootstrap, postgres_admin_dsn) == []
+    return process.wait(120)
 
 
 def _leftovers(bootstrap: str, dsn: str) -> list[str]:
