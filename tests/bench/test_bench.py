@@ -130,7 +130,7 @@ def test_an_interrupted_run_leaves_nothing(
     number: signal.Signals, kafka_bootstrap: str, postgres_admin_dsn: str
 ) -> None:
     environment = clean_environment({"KVFOLD_KAFKA": kafka_bootstrap, "KVFOLD_POSTGRES": postgres_admin_dsn})
-    codes = []
+    codes: list[int] = []
     # On a busy machine the signal may come when the last round is over: such a run proves nothing, and is made again.
     while 1 not in codes and len(codes) < 3:
         codes.append(_interrupted(environment, number))
