@@ -20,7 +20,7 @@ import pytest
 
 from e2e.stack import DevProcess, Stack, running_stack
 from e2e.synthetic_repository import REPORTED_PATHS, make_repository
-from support.kvfold_process import clean_environment
+from support.kvfold_process import clean_environment, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -86,12 +86,19 @@ def replay_all(example: ModuleType, stack: Stack, history: Path, disturbance: At
 
 
 def kill_projectors(example: ModuleType, stack: Stack, history: Path) -> None:
-    """Replays while whoever holds the scope is killed and started again, some times over."""
+    """Replays while whoever holds the scope is killed and started again, some times over.
+
+    The first one killed stays away until the other has taken over; the later ones start again at once, and may win.
+    """
     killed: list[str] = []
 
     def kill_holder() -> None:
         killed.append(stack.holder_of(SCOPE))
         stack.projectors[killed[-1]].kill()
+        if len(killed) == 1:
+            wait_until(
+                lambda: stack.holder_of(SCOPE) != killed[0], what=lambda: f"nobody took over from {killed[0]}"
+            )
         stack.projectors[killed[-1]].start()
 
     replay_all(example, stack, history, At(drawn_writes(SEED), kill_holder))
