@@ -60,7 +60,7 @@ def test_columns_and_key(connection: psycopg.Connection, table: str) -> None:
     ] + [("valid_to", "int8", False)] * is_history
     columns = _columns(connection, table)
     assert [(column.name, column.type, column.optional) for column in columns] == expected
-    key = [*spec.columns[: spec.key_size], *["valid_from"] * is_history]
+    key = [*spec.columns[: spec.key_size], *([spec.valid_from] if is_history else [])]
     assert _key(connection, table) == key
     # Keys compare as bytes, in every place where they are in order.
     assert {column.collation for column in columns if column.name in key and column.type == "text"} <= {"C"}

@@ -21,6 +21,8 @@ from support.given import fold_all, snapshot
 __all__ = ["GOLDEN", "GoldenFile", "changes_between", "golden_files", "rows_by_key"]
 
 GOLDEN: Final = Path(__file__).parent.parent / "golden" / "records" / "v1"
+# Made after the first golden files, which name every row that changes, and are never edited.
+_YOUNGER_TABLES: Final = frozenset({"orchestration_instance_history"})
 Columns = dict[str, object]
 TableRows = dict[str, dict[Row, Columns]]
 
@@ -90,6 +92,8 @@ def changes_between(
     puts: dict[str, list[Columns]] = {}
     gone: dict[str, list[Columns]] = {}
     for table, rows in after.items():
+        if table in _YOUNGER_TABLES:
+            continue
         size = TABLES[table.removesuffix("_history")].key_size
         columns = TABLES[table.removesuffix("_history")].columns[:size]
         puts[table] = [row for key, row in rows.items() if before[table].get(key) != row]
@@ -108,7 +112,7 @@ def rows_by_key(store: MemoryStore) -> TableRows:
         keyed: dict[Row, Columns] = {}
         for row in rows:
             named = dict(zip(columns, row, strict=True))
-            history_part = (named["valid_from"],) if is_history else ()
+            history_part = (named[spec.valid_from],) if is_history else ()
             keyed[*row[: spec.key_size], *history_part] = named
         result[table] = keyed
     return result

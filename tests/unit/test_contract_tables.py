@@ -74,4 +74,4 @@ def test_table_specifications() -> None:
         assert name == spec.name and len(spec.types) == len(spec.columns) > spec.key_size > 0
         assert spec.columns[0] in ("scope", "partition"), "every key begins with partition or scope"
         if spec.has_history:
-            assert "valid_from" in spec.columns
+            assert spec.valid_from in spec.columns

@@ -368,6 +368,8 @@ class _Projection:
                 return key in loaded.capsule_entries
             case "deployment_entry":
                 return key in loaded.deployment_entries
+            case "orchestration_instance":
+                return key[0] in loaded.instances
             case _:
                 scope, name = key
                 assert table == "orchestration_kv" and isinstance(scope, str)

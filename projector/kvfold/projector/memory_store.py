@@ -218,9 +218,9 @@ def _key_size(table: str) -> int:
 
 
 def _history_key(table: str, row: Row) -> Row:
-    """A history row's key: the entry's key and `valid_from`."""
+    """A history row's key: the row's key and from when on it was true."""
     spec = TABLES[table.removesuffix("_history")]
-    return (*row[: spec.key_size], row[spec.columns.index("valid_from")])
+    return (*row[: spec.key_size], row[spec.columns.index(spec.valid_from)])
 
 
 def _sortable(key: Row) -> tuple[object, ...]:

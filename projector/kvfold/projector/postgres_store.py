@@ -186,7 +186,8 @@ class PostgresStore:
 
     def rows(self, table: str) -> Iterator[Row]:
         spec = TABLES[table.removesuffix("_history")]
-        order = ", ".join([*spec.columns[: spec.key_size], *["valid_from"] * table.endswith("_history")])
+        began = [spec.valid_from] if table.endswith("_history") else []
+        order = ", ".join([*spec.columns[: spec.key_size], *began])
         statement = f"SELECT * FROM {schema_name(self._generation)}.{table} ORDER BY {order}"
         with translated():
             for row in self._open().execute(statement):

@@ -77,7 +77,8 @@ class Instance(NamedTuple):
     """An orchestration instance and who executes it.
 
     `incarnation` is the offset of the record that created it; `worker` the last one to commit something for it.
-    `status` is `Running`, `Completed` or `Failed`; `input`, `output` are JSON text.
+    `status` is `Running`, `Completed` or `Failed`; `input`, `output` are JSON text; `updated_at` is the last record
+    that changed it, from which on the row is true.
     """
 
     scope: str
@@ -194,6 +195,12 @@ class TableSpec:
     has_history: bool = False
 
     @property
+    def valid_from(self) -> str:
+        """The column that says from which record on a row is true; of tables with a history."""
+        assert self.has_history, self.name
+        return "updated_at" if self.row is Instance else "valid_from"
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Column names, in the row's order."""
         return self.row._fields  # type: ignore[attr-defined, no-any-return]
@@ -227,6 +234,7 @@ TABLES: Final[dict[str, TableSpec]] = {
             Instance,
             "text int8 int8 text text text text text text text text int8 int8 int8 int8",
             1,
+            has_history=True,
         ),
         _spec("orchestration_execution", Execution, "text int8 text text text text text int8 int8", 2),
         _spec("orchestration_event", HistoryEvent, "text int8 int8 text text int8 int8", 3),

@@ -1,4 +1,4 @@
--- Values and tombstones that were followed by another: true from valid_from up to, not including, valid_to.
+-- Values and tombstones that were followed by another: true from valid_from up to, not including, valid_to. The index by valid_to is for trimming.
 CREATE TABLE {g}.deployment_entry_history (
     scope text COLLATE "C" NOT NULL,
     namespace text COLLATE "C" NOT NULL,
@@ -11,3 +11,4 @@ CREATE TABLE {g}.deployment_entry_history (
     valid_to bigint NOT NULL,
     PRIMARY KEY (scope, namespace, key, valid_from)
 );
+CREATE INDEX deployment_entry_history_end ON {g}.deployment_entry_history (scope, valid_to);

@@ -1,4 +1,4 @@
--- Values that were overwritten or removed: true from valid_from up to, not including, valid_to.
+-- Values that were overwritten or removed: true from valid_from up to, not including, valid_to. The index by valid_to is for trimming.
 CREATE TABLE {g}.orchestration_kv_history (
     scope text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL,
@@ -10,3 +10,4 @@ CREATE TABLE {g}.orchestration_kv_history (
     valid_to bigint NOT NULL,
     PRIMARY KEY (scope, key, valid_from)
 );
+CREATE INDEX orchestration_kv_history_end ON {g}.orchestration_kv_history (scope, valid_to);

@@ -17,3 +17,4 @@ CREATE TABLE {g}.decision (
     time_ms bigint NOT NULL,
     PRIMARY KEY (partition, record_offset)
 );
+CREATE INDEX decision_scope ON {g}.decision (partition, scope, record_offset);
