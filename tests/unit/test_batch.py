@@ -216,6 +216,7 @@ def test_the_decision_row_says_who_and_what() -> None:
         "removed": None,
         "detail": None,
         "repeat_of": None,
+        "keys": None,
         "time_ms": scenario.time_ms,
     }
 

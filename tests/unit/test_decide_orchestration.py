@@ -110,6 +110,32 @@ def test_clears_are_recorded_even_where_nothing_is_set() -> None:
     )
 
 
+@pytest.mark.row("X10")
+def test_a_decision_names_the_keys_that_its_record_changed() -> None:
+    scenario = given(instance_started()).when(
+        instance_events(
+            key_set("b", "1"), key_set("\U0001f98a", "2"), key_set("é", "3"), key_set("gone", "4")
+        )
+    )
+    assert scenario.last.keys == '["b","gone","é","\U0001f98a"]'
+    # What was set and cleared within the record changed nothing.
+    scenario.when(instance_events(key_set("b", "5"), key_cleared("gone"), key_set("n"), key_cleared("n")))
+    assert scenario.last.keys == '["b","gone"]'
+    scenario.when(instance_events({"kind": "CustomStatusUpdated", "status": "half"}))
+    assert scenario.last.keys is None
+    scenario.when(instance_events(keys_cleared(), key_set("b", "6")))
+    assert scenario.last.keys == '["b","é","\U0001f98a"]'
+    scenario.when(instance_events(key_set("c"), execution=9)).then(conflict("wrong-execution"))
+    assert scenario.last.keys is None
+    scenario.when(instance_events(key_set("c"), CONTINUED)).when(instance_pruned([1])).then(
+        applied(removed=1)
+    )
+    assert scenario.last.keys == '["b","c"]'
+    # A whole range is no list of keys.
+    scenario.when(instance_deleted()).then(applied(removed=1))
+    assert scenario.last.keys is None
+
+
 @pytest.mark.row("O13")
 def test_continue_as_new_steps_the_execution_and_seeds_it() -> None:
     scenario = given(instance_started(data=1))

@@ -28,7 +28,7 @@ from kvfold.projector.decide.state import (
     ScopeState,
     SystemState,
 )
-from kvfold.projector.fold import Changes, RangeRemoval, fold
+from kvfold.projector.fold import Changes, RangeRemoval, fold, keys_changed
 from kvfold.projector.tables import (
     TABLES,
     CapsuleEntry,
@@ -284,14 +284,16 @@ class _Projection:
             self._batch.removals.setdefault("mutation_id", {})[
                 place.partition, mutation.id, mutation.scope
             ] = None
-        decision = validate(formed)
+        decision, keys = validate(formed), None
         if decision is None:
             scope_state = self._scope_state(formed)
             decision = decide(scope_state, formed)
             if decision.status is DecisionStatus.APPLIED:
                 self._check_level(formed, record)
-                self._apply(fold(scope_state, formed, decision, place), place)
-        self._record(formed, decision, place)
+                changes = fold(scope_state, formed, decision, place)
+                self._apply(changes, place)
+                keys = None if mutation.subject is not None else keys_changed(changes)
+        self._record(formed, decision, place, keys=keys)
         if decision.code == "malformed":
             # What is malformed never enters the index, also where only the rules or the state showed it.
             self._loaded.ids.pop(identity, None)
@@ -406,20 +408,28 @@ class _Projection:
             del loaded.kv[str(key[0])][str(key[1])]
 
     def _record(
-        self, formed: Formed, decision: Decision, place: Place, *, repeat_of: int | None = None
+        self,
+        formed: Formed,
+        decision: Decision,
+        place: Place,
+        *,
+        repeat_of: int | None = None,
+        keys: str | None = None,
     ) -> None:
         mutation = formed.mutation
         subject = mutation.subject
         if subject is not None and "\x00" in subject:
             subject = None
         what = (mutation.scope, mutation.id, mutation.type, mutation.namespace, subject, mutation.actor)
-        self._append_decision(decision, place, what, repeat_of)
+        self._append_decision(decision, place, what, repeat_of, keys)
 
     def _record_unformed(self, formed: Unformed, place: Place) -> None:
         what = (formed.scope, formed.id, formed.type, None, None, None)
-        self._append_decision(formed.decision, place, what, None)
+        self._append_decision(formed.decision, place, what, None, None)
 
-    def _append_decision(self, decision: Decision, place: Place, what: _What, repeat_of: int | None) -> None:
+    def _append_decision(
+        self, decision: Decision, place: Place, what: _What, repeat_of: int | None, keys: str | None
+    ) -> None:
         row = DecisionRow(
             place.partition,
             place.offset,
@@ -430,6 +440,7 @@ class _Projection:
             decision.removed,
             None if decision.detail is None else decision.detail[:DETAIL_CHARS_MAX],
             repeat_of,
+            keys,
             place.time_ms,
         )
         self._batch.additions.setdefault("decision", []).append(row)

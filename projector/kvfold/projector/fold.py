@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kvfold.projector.decide.state import (
     CapsuleState,
@@ -26,6 +26,7 @@ from kvfold.projector.decide.state import (
     SystemState,
 )
 from kvfold.projector.tables import (
+    TABLES,
     CapsuleEntry,
     CapsuleScope,
     DeploymentEntry,
@@ -56,7 +57,10 @@ from kvfold.schemas.names import utf8_length
 from kvfold.schemas.outcome import Decision, DecisionStatus
 from kvfold.schemas.strict_json import encode_json
 
-__all__ = ["Changes", "RangeRemoval", "fold"]
+__all__ = ["Changes", "RangeRemoval", "fold", "keys_changed"]
+
+# Tables whose rows are entries: the last column of their keys is the entry's key.
+_ENTRY_TABLES: Final = frozenset({"capsule_entry", "deployment_entry", "orchestration_kv"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,16 @@ def fold(state: ScopeState, formed: Formed, decision: Decision, place: Place) ->
         case SystemState(format_level=level):
             assert decision.version == level + 1
             return Changes(format_level=decision.version)
+
+
+def keys_changed(changes: Changes) -> str | None:
+    """The keys whose entries a record changed, as a canonical JSON array in byte order; None where there are none.
+
+    Watchers find a record's changes by them. A range is no list of keys: its record says which range.
+    """
+    changed = {str(row[TABLES[table].key_size - 1]) for table, row in changes.puts if table in _ENTRY_TABLES}
+    changed.update(str(key[-1]) for table, key in changes.removals if table in _ENTRY_TABLES)
+    return encode_json(sorted(changed)).decode() if changed else None
 
 
 def _fold_capsule(state: CapsuleState, formed: Formed, decision: Decision, place: Place) -> Changes:

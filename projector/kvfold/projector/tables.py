@@ -137,7 +137,11 @@ class KvEntry(NamedTuple):
 
 
 class DecisionRow(NamedTuple):
-    """The outcome of one record. `repeat_of` is the first record's offset where this one repeats a mutation id."""
+    """The outcome of one record. `repeat_of` is the first record's offset where this one repeats a mutation id.
+
+    `keys` is a JSON array of the keys that the record changed, in byte order, where it has no subject that would say so:
+    of a batch, of an orchestration's events. None where there are none, and where a whole range went.
+    """
 
     partition: int
     record_offset: int
@@ -153,6 +157,7 @@ class DecisionRow(NamedTuple):
     removed: int | None
     detail: str | None
     repeat_of: int | None
+    keys: str | None
     time_ms: int
 
 
@@ -242,7 +247,7 @@ TABLES: Final[dict[str, TableSpec]] = {
         _spec(
             "decision",
             DecisionRow,
-            "int4 int8 text uuid text text text text text text int8 int8 text int8 int8",
+            "int4 int8 text uuid text text text text text text int8 int8 text int8 text int8",
             2,
         ),
         _spec("mutation_id", MutationId, "int4 uuid text int8 bytea int8", 3),

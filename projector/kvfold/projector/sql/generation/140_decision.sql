@@ -1,4 +1,5 @@
 -- The outcome of every record. repeat_of is the first record's offset where this one repeats a mutation id.
+-- keys is a JSON array of the keys that the record changed, where it has no subject that would say so.
 CREATE TABLE {g}.decision (
     partition int NOT NULL,
     record_offset bigint NOT NULL,
@@ -14,6 +15,7 @@ CREATE TABLE {g}.decision (
     removed bigint,
     detail text,
     repeat_of bigint,
+    keys text,
     time_ms bigint NOT NULL,
     PRIMARY KEY (partition, record_offset)
 );
