@@ -65,7 +65,7 @@ class GoldenFile:
             row = {column: _value(value) for column, value in put["row"].items()}
             puts.setdefault(put["table"], []).append(row)
         place = {"partition": self.partition, "record_offset": entry["offset"]}
-        decision = entry["decision"]
+        decision = {"keys": _keys(entry)} | entry["decision"]
         puts["decision"] = [place | decision]
         if entry["fingerprint"] is not None:
             remembered = {
@@ -116,6 +116,26 @@ def rows_by_key(store: MemoryStore) -> TableRows:
             keyed[*row[: spec.key_size], *history_part] = named
         result[table] = keyed
     return result
+
+
+# Their records remove a range, and name no keys.
+_RANGES: Final = (
+    "kvfold.capsule.prefix-cleared.v1",
+    "kvfold.capsule.namespace-cleared.v1",
+    "kvfold.deployment.undeployed.v1",
+    "kvfold.orchestration.instance-deleted.v1",
+)
+
+
+def _keys(entry: dict[str, Any]) -> str | None:
+    """The keys that the decision names, told from the rows that the file says are new or gone."""
+    decision = entry["decision"]
+    if decision["subject"] is not None or decision["type"] in _RANGES:
+        return None
+    tables = ("capsule_entry", "deployment_entry", "orchestration_kv")
+    keys = {put["row"]["key"] for put in entry["put"] if put["table"] in tables}
+    keys |= {item["key"]["key"] for item in entry["gone"] if item["table"] in tables}
+    return json.dumps(sorted(keys), separators=(",", ":"), ensure_ascii=False) if keys else None
 
 
 def _bytes(text: str | None) -> bytes | None:
