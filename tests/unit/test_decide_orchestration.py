@@ -110,7 +110,6 @@ def test_clears_are_recorded_even_where_nothing_is_set() -> None:
     )
 
 
-@pytest.mark.row("X10")
 def test_a_decision_names_the_keys_that_its_record_changed() -> None:
     scenario = given(instance_started()).when(
         instance_events(
