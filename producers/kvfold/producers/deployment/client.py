@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvfold.producers import mutations
+from kvfold.producers.deployment.object_store import check_key, check_namespace, check_page
 from kvfold.producers.doors import check_tier
 from kvfold.producers.outcomes import applied
 from kvfold.producers.producer import Producer
@@ -17,8 +18,8 @@ from kvfold.reads.deployment import (
     deployment_value,
 )
 from kvfold.schemas.errors import InvalidError
-from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
-from kvfold.schemas.names import check_deployment_key, check_deployment_name, deployment_scope
+from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX, PAGE_LIMIT_DEFAULT
+from kvfold.schemas.names import check_deployment_name, deployment_scope
 from kvfold.schemas.precondition import ABSENT, ANY, Precondition
 
 __all__ = ["DeploymentClient", "Expected", "Removed"]
@@ -52,7 +53,9 @@ class DeploymentClient:
         timeout_s: float = OPEN_WAIT_SECONDS_MAX,
     ) -> None:
         """Raises `InvalidError` `malformed-name` for what is no deployment id."""
-        _check(check_deployment_name("the deployment id", deployment_id), "malformed-name")
+        problem = check_deployment_name("the deployment id", deployment_id)
+        if problem is not None:
+            raise InvalidError(problem, code="malformed-name")
         self._producer = producer
         self._reads = OwnWritesReader(producer, reader, timeout_s=timeout_s)
         self._timeout_s = timeout_s
@@ -102,7 +105,7 @@ class DeploymentClient:
         Raises what the writes raise for names, and what `OwnWritesReader.read` raises, as every read here.
         """
         _check_namespace(namespace)
-        _check(check_deployment_key(key), "invalid-key")
+        check_key(key)
         return self._reads.read(
             self.scope,
             lambda partition: deployment_value(self.scope, namespace, key, partition=partition),
@@ -122,12 +125,7 @@ class DeploymentClient:
             InvalidError: `invalid-key` for prefix or cursor, `malformed-limit`.
         """
         _check_namespace(namespace)
-        for text in (prefix, cursor):
-            _check(check_deployment_key(text) if text else None, "invalid-key")
-        if not 1 <= limit <= PAGE_LIMIT_MAX:
-            raise InvalidError(
-                f"the limit is {limit}: 1 to {PAGE_LIMIT_MAX} are accepted", code="malformed-limit"
-            )
+        check_page(prefix=prefix, cursor=cursor, limit=limit)
         return self._reads.read(
             self.scope,
             lambda partition: deployment_objects(
@@ -153,10 +151,5 @@ def _precondition(expected: Expected) -> Precondition:
 
 
 def _check_namespace(namespace: str) -> None:
-    _check(check_deployment_name("the namespace", namespace), "invalid-namespace")
+    check_namespace(namespace)
     check_tier(namespace)
-
-
-def _check(problem: str | None, code: str) -> None:
-    if problem is not None:
-        raise InvalidError(problem, code=code)
