@@ -20,7 +20,7 @@ from itertools import count
 from typing import Any, Final
 
 from kvfold.deploy.cli import main
-from kvfold.projector import postgres_store, run
+from kvfold.projector import generation_run, postgres_store
 from kvfold.projector.batch import Batch, Loaded, Needs
 from kvfold.projector.postgres_store import PostgresStore
 
@@ -64,7 +64,7 @@ def _install(boundary: str, at: int, number: int) -> None:
             reached("written")
 
     setattr(postgres_store, "_Write", FailingWrite)  # noqa: B010 - a class is no variable to mypy
-    setattr(run, "PostgresStore", FailingStore)  # noqa: B010
+    setattr(generation_run, "PostgresStore", FailingStore)  # noqa: B010
 
 
 def _unbounded() -> None:
@@ -73,7 +73,7 @@ def _unbounded() -> None:
     def without_timeout(dsn: str, *, transaction_timeout_ms: int, name: str) -> Any:
         return connect(dsn, transaction_timeout_ms=0, name=name)
 
-    setattr(run, "connect_for_folding", without_timeout)  # noqa: B010
+    setattr(generation_run, "connect_for_folding", without_timeout)  # noqa: B010
 
 
 if __name__ == "__main__":

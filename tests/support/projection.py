@@ -14,6 +14,7 @@ from kvfold.projector.generations import ensure_serving_generation
 from kvfold.projector.memory_store import MemoryStore
 from kvfold.projector.partition import PartitionFold
 from kvfold.projector.postgres_store import PostgresStore, connect_for_folding
+from kvfold.projector.replaying import next_offsets
 from kvfold.projector.store import ProjectionStore
 from kvfold.projector.tables import TABLES
 from kvfold.schemas.record import NewRecord, Record
@@ -39,9 +40,11 @@ _TABLES = (*TABLES, *(f"{spec.name}_history" for spec in TABLES.values() if spec
 Content = dict[str, list[tuple[object, ...]]]
 
 
-def store_for(dsn: str, *, name: str = "kvfold-fold test") -> PostgresStore:
-    """A store on the first generation of a database."""
-    return PostgresStore(lambda: connect_for_folding(dsn, transaction_timeout_ms=20_000, name=name), 1)
+def store_for(dsn: str, *, generation: int = 1, name: str = "kvfold-fold test") -> PostgresStore:
+    """A store on a generation of a database, the first one unless another is named."""
+    return PostgresStore(
+        lambda: connect_for_folding(dsn, transaction_timeout_ms=20_000, name=name), generation
+    )
 
 
 def set_up(dsn: str, log: Log) -> None:
@@ -126,12 +129,10 @@ def read_log(log: Log) -> tuple[dict[int, list[Record]], dict[int, int]]:
     return found, positions
 
 
-def folded_offsets(dsn: str) -> dict[int, int]:
+def folded_offsets(dsn: str, *, generation: int = 1) -> dict[int, int]:
     """How far each partition is folded."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        return dict(
-            connection.execute("SELECT partition, offset_next FROM kvfold_g1.partition_offset").fetchall()
-        )
+        return next_offsets(connection, generation)
 
 
 def eventually(condition: Callable[[], bool], what: str, *, timeout_s: float = WAIT_S) -> None:
@@ -142,11 +143,14 @@ def eventually(condition: Callable[[], bool], what: str, *, timeout_s: float = W
         time.sleep(0.02)
 
 
-def wait_until_folded(dsn: str, log: Log, *, timeout_s: float = WAIT_S) -> None:
-    """Waits until all of the log is folded."""
+def wait_until_folded(dsn: str, log: Log, *, generation: int = 1, timeout_s: float = WAIT_S) -> None:
+    """Waits until all of the log is folded into a generation."""
     ends = {p: bounds.stable_end for p, bounds in log.bounds(range(log.describe().partition_count)).items()}
     eventually(
-        lambda: all(offset >= ends[partition] for partition, offset in folded_offsets(dsn).items()),
+        lambda: all(
+            offset >= ends[partition]
+            for partition, offset in folded_offsets(dsn, generation=generation).items()
+        ),
         f"the log folded up to {ends}",
         timeout_s=timeout_s,
     )

@@ -1,22 +1,76 @@
-"""Generations: complete sets of projection tables, each in a schema of its own, and the pointer to the serving one."""
+"""Generations: complete sets of projection tables, each in a schema of its own, and the pointer to the serving one.
+
+```
+created ─► replaying ─► catching-up ─► verified ─► serving ◄─► retired          scratch
+   fold of a rebuild   │        folded on by every projector          │          its maker's alone
+                       └──────────────► dropping ◄────────────────────┘
+```
+
+What may be built on, for a generation beside the serving one:
+
+    generation = create_generation(connection, "scratch")     # empty tables, offsets at 0
+    replay(log, dsn, generation=generation, until=offsets)    # kvfold.projector.replaying: folds up to there, exactly
+    drop_generation(connection, generation)                   # kvfold.projector.dropping
+
+Running projectors fold the generations in `FOLDED_STATES` and leave the others alone. Claims, offsets and pauses are the
+generation's own, so nothing that is folded beside the serving generation touches a row of it.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from psycopg import Connection
 
 from kvfold.log.port import LogDescription
 from kvfold.projector.statements import sql_files
-from kvfold.schemas.errors import LogDivergedError, LogMisconfiguredError
+from kvfold.projector.views import show_generation
+from kvfold.schemas.errors import KvfoldError, LogDivergedError, LogMisconfiguredError
 from kvfold.schemas.projection import schema_name
 
-__all__ = ["SCHEMA_VERSION", "bind_log", "ensure_serving_generation"]
+__all__ = [
+    "FOLDED_STATES",
+    "SCHEMA_VERSION",
+    "Generation",
+    "GenerationState",
+    "GenerationStateError",
+    "bind_log",
+    "create_generation",
+    "ensure_serving_generation",
+    "find_generation",
+    "list_generations",
+    "serving_generation",
+]
 
 SCHEMA_VERSION: Final = 1
 """Version of a generation's tables that this release writes."""
 
+GenerationState = Literal[
+    "created", "replaying", "catching-up", "verified", "serving", "retired", "dropping", "scratch"
+]
+FOLDED_STATES: Final[frozenset[GenerationState]] = frozenset(
+    {"catching-up", "verified", "serving", "retired"}
+)
+"""A generation in one of these states is folded by every projector that knows its schema version."""
+
 _SETUP_LOCK: Final = 0x6B76666F6C64  # "kvfold": one process at a time sets a database up
+
+
+class GenerationStateError(KvfoldError):
+    """What was asked for does not go with the state that the generations are in; the message says what would."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="generation-state")
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A generation as the catalogue has it."""
+
+    id: int
+    state: GenerationState
+    schema_version: int
 
 
 def ensure_serving_generation(connection: Connection[Any], log: LogDescription) -> int:
@@ -36,13 +90,50 @@ def ensure_serving_generation(connection: Connection[Any], log: LogDescription) 
         row = connection.execute("SELECT serving FROM kvfold.pointer").fetchone()
         if row is not None:
             return int(row[0])
-        _create(connection, 1, log.partition_count)
-        connection.execute(
-            "INSERT INTO kvfold.generation (id, state, schema_version) VALUES (1, 'serving', %s)",
-            (SCHEMA_VERSION,),
-        )
+        _create(connection, 1, "serving")
         connection.execute("INSERT INTO kvfold.pointer (serving) VALUES (1)")
+        show_generation(connection, 1)
         return 1
+
+
+def create_generation(connection: Connection[Any], state: Literal["created", "scratch"]) -> int:
+    """Makes a generation with empty tables and every offset at 0; gives its number, which was never used before.
+
+    The database has a serving generation already (`ensure_serving_generation`). In a transaction of the caller it is
+    undone with it.
+    """
+    with connection.transaction():
+        row = connection.execute("SELECT nextval('kvfold.generation_number')").fetchone()
+        assert row is not None
+        _create(connection, int(row[0]), state)
+        return int(row[0])
+
+
+def list_generations(connection: Connection[Any]) -> list[Generation]:
+    """Every generation, oldest first."""
+    rows = connection.execute("SELECT id, state, schema_version FROM kvfold.generation ORDER BY id")
+    return [Generation(*row) for row in rows]
+
+
+def find_generation(connection: Connection[Any], generation: int) -> Generation:
+    """One generation.
+
+    Raises:
+        GenerationStateError: there is none of this number; the message names those that there are.
+    """
+    known = list_generations(connection)
+    for found in known:
+        if found.id == generation:
+            return found
+    names = ", ".join(f"{each.id} ({each.state})" for each in known)
+    raise GenerationStateError(f"there is no generation {generation}: there are {names}")
+
+
+def serving_generation(connection: Connection[Any]) -> int:
+    """The number of the generation that serves reads now."""
+    row = connection.execute("SELECT serving FROM kvfold.pointer").fetchone()
+    assert row is not None, "the catalogue has its pointer"
+    return int(row[0])
 
 
 def bind_log(connection: Connection[Any], log: LogDescription) -> None:
@@ -69,13 +160,16 @@ def bind_log(connection: Connection[Any], log: LogDescription) -> None:
         )
 
 
-def _create(connection: Connection[Any], generation: int, partition_count: int) -> None:
+def _create(connection: Connection[Any], generation: int, state: GenerationState) -> None:
     schema = schema_name(generation)
     connection.execute(f"CREATE SCHEMA {schema}")
     for statement in sql_files("generation", generation):
         connection.execute(statement)
     for table in ("partition_offset", "claim"):
         connection.execute(
-            f"INSERT INTO {schema}.{table} (partition) SELECT * FROM generate_series(0, %s)",
-            (partition_count - 1,),
+            f"INSERT INTO {schema}.{table} (partition) SELECT generate_series(0, partition_count - 1) FROM kvfold.log"
         )
+    connection.execute(
+        "INSERT INTO kvfold.generation (id, state, schema_version) VALUES (%s, %s, %s)",
+        (generation, state, SCHEMA_VERSION),
+    )

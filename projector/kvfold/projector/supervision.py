@@ -9,7 +9,7 @@ from threading import Event
 import structlog
 
 from kvfold.projector.board import Board
-from kvfold.projector.telemetry import Telemetry
+from kvfold.projector.telemetry import GenerationTelemetry
 from kvfold.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 
 __all__ = ["PAUSE_RETRY_S", "ProjectorSettings", "Shared", "Trouble", "shared_by_loops"]
@@ -53,7 +53,7 @@ class Shared:
     """
 
     board: Board
-    telemetry: Telemetry
+    telemetry: GenerationTelemetry
     stopping: Event = field(default_factory=Event)
     wake: Event = field(default_factory=Event)
     troubles: dict[int, Trouble] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Shared:
         self.wake.set()
 
 
-def shared_by_loops(settings: ProjectorSettings, telemetry: Telemetry) -> Shared:
+def shared_by_loops(settings: ProjectorSettings, telemetry: GenerationTelemetry) -> Shared:
     """An empty board, no troubles."""
     board = Board(queue_bytes_max=settings.queue_bytes_max, queue_records_max=settings.queue_records_max)
     return Shared(board, telemetry)

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from kvfold.log.port import Bounds
 
-__all__ = ["PartitionView", "Telemetry", "TelemetryServer"]
+__all__ = ["GenerationTelemetry", "PartitionView", "Telemetry", "TelemetryServer"]
 
 _LOOP_SILENCE_MAX_S: Final = 15.0
 
@@ -56,10 +56,12 @@ class Telemetry(Collector):
     """Figures that the loops keep. Every method is safe from any thread."""
 
     clock: Any = time.monotonic
+    serving: int = 1
     _lock: Lock = field(default_factory=Lock)
     _decisions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _beats: dict[str, tuple[float, float]] = field(default_factory=dict)
     _partitions: Mapping[int, PartitionView] = field(default_factory=dict)
+    _beside: dict[int, Mapping[int, PartitionView]] = field(default_factory=dict)
     _open_transactions: tuple[tuple[int, int, int], ...] = ()
     _notification_queue: float | None = None
     _last_commit_s: float | None = None
@@ -93,6 +95,22 @@ class Telemetry(Collector):
             self._partitions = partitions
             self._open_transactions = open_transactions
             self._notification_queue = notification_queue
+
+    def observed_beside(self, generation: int, partitions: Mapping[int, PartitionView]) -> None:
+        """As `observed`, of a generation that does not serve; an empty mapping when it is let go."""
+        with self._lock:
+            self._beside.pop(generation, None)
+            if partitions:
+                self._beside[generation] = partitions
+
+    def ended(self, loops: str) -> None:
+        """The loops whose names begin so have ended, and are not missed."""
+        with self._lock:
+            self._beats = {name: beat for name, beat in self._beats.items() if not name.startswith(loops)}
+
+    def of(self, generation: int) -> GenerationTelemetry:
+        """What the loops of one generation tell."""
+        return GenerationTelemetry(self, generation)
 
     def silent_loops(self) -> list[str]:
         """Loops that have not turned for too long."""
@@ -166,7 +184,76 @@ class Telemetry(Collector):
         )
         for partition, first, producer in self._open_transactions:
             hanging.add_metric((str(partition), str(producer)), first)
-        return [lag, offset, age, paused, hanging]
+        return [lag, offset, age, paused, hanging, *self._metrics_beside()]
+
+    def _metrics_beside(self) -> list[Metric]:
+        labels = ("generation", "partition")
+        lag = GaugeMetricFamily(
+            "kvfold_generation_lag_records",
+            "Records not folded into a generation that does not serve; absent when unknown",
+            labels=labels,
+        )
+        paused = GaugeMetricFamily(
+            "kvfold_generation_paused",
+            "1 for a paused partition of a generation that does not serve",
+            labels=(*labels, "reason"),
+        )
+        for generation, views in self._beside.items():
+            for view in views.values():
+                label = (str(generation), str(view.partition))
+                if view.lag is not None:
+                    lag.add_metric(label, view.lag)
+                if view.paused is not None:
+                    paused.add_metric((*label, view.paused), 1)
+        return [lag, paused]
+
+
+class GenerationTelemetry:
+    """What the loops of one generation tell: it counts as the projector's own only while the generation serves."""
+
+    def __init__(self, whole: Telemetry, generation: int) -> None:
+        self.generation = generation
+        self._whole = whole
+        self._prefix = f"g{generation} "
+
+    @property
+    def serves(self) -> bool:
+        """Whether reads come from this generation, as the projector last saw it."""
+        return self._whole.serving == self.generation
+
+    def beat(self, loop: str, *, allowance_s: float = 0.0) -> None:
+        """As `Telemetry.beat`."""
+        self._whole.beat(self._prefix + loop, allowance_s=allowance_s)
+
+    def decided(self, decisions: Iterable[tuple[str, str, str]]) -> None:
+        """As `Telemetry.decided`: a record is counted once, however many generations it is folded into."""
+        if self.serves:
+            self._whole.decided(decisions)
+
+    def failed(self, kind: str) -> None:
+        """As `Telemetry.failed`."""
+        self._whole.failed(kind)
+
+    def observed(
+        self,
+        partitions: Mapping[int, PartitionView],
+        *,
+        open_transactions: tuple[tuple[int, int, int], ...],
+        notification_queue: float | None,
+    ) -> None:
+        """As `Telemetry.observed`."""
+        if self.serves:
+            self._whole.observed_beside(self.generation, {})
+            self._whole.observed(
+                partitions, open_transactions=open_transactions, notification_queue=notification_queue
+            )
+        else:
+            self._whole.observed_beside(self.generation, partitions)
+
+    def ended(self) -> None:
+        """The generation's loops have ended."""
+        self._whole.ended(self._prefix)
+        self._whole.observed_beside(self.generation, {})
 
 
 class TelemetryServer:
