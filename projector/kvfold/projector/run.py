@@ -67,9 +67,13 @@ class Projector:
         tune_collector()
         description = self._log.describe()
         self._partition_count = description.partition_count
-        with translated():
-            generation = ensure_serving_generation(self._connected(), description)
-            self._turn()
+        try:
+            with translated():
+                generation = ensure_serving_generation(self._connected(), description)
+                self._turn()
+        except BaseException:
+            self._end()
+            raise
         self._thread.start()
         _log.info(
             "projector started",
@@ -83,6 +87,10 @@ class Projector:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(STOP_WAIT_S)
+        self._end()
+        _log.info("projector stopped", owner=self._settings.owner)
+
+    def _end(self) -> None:
         for run in self._runs.values():
             run.request_stop()
         for run in self._runs.values():
@@ -90,7 +98,6 @@ class Projector:
         self._runs.clear()
         if self._connection is not None:
             self._connection.close()
-        _log.info("projector stopped", owner=self._settings.owner)
 
     def _watch(self) -> None:
         while not self._stopping.wait(self._settings.turn_ms / 1000):
