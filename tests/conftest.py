@@ -15,6 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from kvfold.deploy.embedded_postgres import EmbeddedPostgres
     from support.broker import Broker
+    from support.redis_server import RedisServer
 
 __all__: list[str] = []
 
@@ -80,4 +81,30 @@ def own_postgres_server(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
     from kvfold.deploy.embedded_postgres import EmbeddedPostgres
 
     with EmbeddedPostgres.start(tmp_path / "postgres") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """The Redis server that all tests share. Nobody stops it."""
+    from support.redis_server import RedisServer
+
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """The shared Redis' URL; it was emptied for this test."""
+    with redis_server.client() as client:
+        client.flushall()
+    return redis_server.url
+
+
+@pytest.fixture
+def own_redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis server for one test, which may kill it, pause it and `restart` it."""
+    from support.redis_server import RedisServer
+
+    with RedisServer(tmp_path / "redis") as server:
         yield server
