@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kvfold.log.settings import PREFIX, Settings
+from kvfold.log.settings import Settings, variable_of
 
 __all__: list[str] = []
 
@@ -17,10 +17,10 @@ def _text(name: str) -> str:
 
 
 def test_configuration_names_every_variable_and_no_other() -> None:
-    documented = set(
-        re.findall(r"`(KVFOLD_[A-Z_]+)`", _text("configuration.md").split("For production", 1)[0])
-    )
-    assert documented == {PREFIX + name.upper() for name in Settings.model_fields}
+    table = _text("configuration.md").split("\n## ", 1)[0]
+    cells = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+    documented = {name for cell in cells for name in re.findall(r"`([A-Z_]+)`", cell)}
+    assert documented == set(map(variable_of, Settings.model_fields))
 
 
 def test_operating_names_every_metric_of_the_projector() -> None:

@@ -4,6 +4,7 @@
 embedded Postgres (KVFOLD_DATA)  unless KVFOLD_POSTGRES names a server
 embedded log, in that Postgres   unless KVFOLD_KAFKA names brokers; there the topic is made if it is absent
 projector                        threads
+volatile tier                    in memory, unless REDIS_URL names a Redis
 gateway and query API            one HTTP server, on KVFOLD_HOST:KVFOLD_PORT
 ```
 
@@ -26,6 +27,7 @@ from kvfold.deploy.http_server import HttpServer, bound_socket
 from kvfold.deploy.projector_process import AnnouncingTelemetry, start_projector
 from kvfold.deploy.serving import log_end, serving_app
 from kvfold.deploy.stopping import StopRequest
+from kvfold.deploy.volatile_tier import memory_or_redis_tier
 from kvfold.log.kafka import create_topic
 from kvfold.log.open import open_log
 from kvfold.log.port import Log
@@ -43,7 +45,7 @@ def run_dev(settings: Settings, stop: StopRequest, *, say: Callable[[str], None]
     """Runs until the stop is asked for; `say` is given lines for people once everything is up.
 
     Raises:
-        ConfigurationError: a port is taken, or the log is misconfigured.
+        ConfigurationError: a port is taken, REDIS_URL is none, or the log is misconfigured.
         EmbeddedPostgresError: the embedded server does not start, or another process uses the folder.
         LogDivergedError: the log is not the one that the database was folded from.
     """
@@ -51,6 +53,8 @@ def run_dev(settings: Settings, stop: StopRequest, *, say: Callable[[str], None]
         # First, so that a second start on this port says so at once, and touches nothing.
         listener = bound_socket(settings.host, PORT if settings.port is None else settings.port)
         parts.callback(listener.close)
+        volatile = memory_or_redis_tier(settings)
+        parts.callback(volatile.close)
         postgres = _postgres(settings, parts)
         dsn = postgres_dsn(settings) if postgres is None else postgres.dsn
         if stop.is_set():
@@ -69,7 +73,7 @@ def run_dev(settings: Settings, stop: StopRequest, *, say: Callable[[str], None]
         ready_from = when_available(lambda: log_end(log), stop, what="log")
         if ready_from is None:
             return
-        server = HttpServer(serving_app(dsn, log, ready_from=ready_from), listener)
+        server = HttpServer(serving_app(dsn, log, ready_from=ready_from, volatile=volatile), listener)
         parts.callback(server.stop)
         server.start()
         for line in _welcome(settings, server.url, postgres):
@@ -126,11 +130,15 @@ def _welcome(settings: Settings, url: str, postgres: EmbeddedPostgres | None) ->
         if settings.kafka is None
         else f"topic {settings.topic} at {settings.kafka}"
     )
+    volatile = (
+        "in memory; REDIS_URL names no server" if settings.redis_url is None else "the Redis of REDIS_URL"
+    )
     return [
         "kvfold is running.",
         f"  HTTP      {url}  (reads, writes, /docs)",
         f"  log       {log}",
         f"  Postgres  {database}",
+        f"  volatile  {volatile}",
         "Try:",
         f"  curl -X PUT --data-binary 'hello' {url}/deployments/demo/kv/user/greeting",
         f"  curl {url}/deployments/demo/kv/user/greeting",

@@ -10,6 +10,7 @@ from kvfold.deploy.environment import postgres_dsn, when_available
 from kvfold.deploy.http_server import HttpServer, bound_socket
 from kvfold.deploy.serving import check_binding, log_end, serving_app
 from kvfold.deploy.stopping import StopRequest
+from kvfold.deploy.volatile_tier import redis_tier
 from kvfold.http.app import App
 from kvfold.log.open import open_log
 from kvfold.log.settings import Settings
@@ -24,12 +25,15 @@ def run_gateway(settings: Settings, stop: StopRequest) -> None:
     """Serves writes and reads until the stop is asked for; waits for the log and Postgres at the start.
 
     Raises:
-        ConfigurationError: KVFOLD_POSTGRES is missing, the port is taken, or the log is misconfigured.
+        ConfigurationError: KVFOLD_POSTGRES is missing, REDIS_URL is none, the port is taken, or the log is misconfigured.
         LogDivergedError: the database was folded from another log: what is written would never be seen.
     """
     dsn = postgres_dsn(settings)
     with ExitStack() as parts:
         listener = _listener(settings, GATEWAY_PORT, parts)
+        volatile = redis_tier(settings)
+        if volatile is not None:
+            parts.callback(volatile.close)
         log = when_available(lambda: open_log(settings, dsn), stop, what="log")
         if log is None:
             return
@@ -38,7 +42,8 @@ def run_gateway(settings: Settings, stop: StopRequest) -> None:
             return
         ready_from = when_available(lambda: log_end(log), stop, what="log")
         if ready_from is not None:
-            _serve(serving_app(dsn, log, ready_from=ready_from), listener, parts, stop)
+            app = serving_app(dsn, log, ready_from=ready_from, volatile=volatile)
+            _serve(app, listener, parts, stop)
 
 
 def run_query_api(settings: Settings, stop: StopRequest) -> None:

@@ -10,6 +10,7 @@ import psycopg
 from kvfold.http.app import App
 from kvfold.http.openapi import documentation_routes
 from kvfold.log.port import Log, LogDescription
+from kvfold.producers.deployment.volatile import VolatileTier
 from kvfold.producers.gateway.context import build_gateway_context
 from kvfold.producers.gateway.routes import write_routes
 from kvfold.projector.postgres_store import translated
@@ -26,16 +27,23 @@ _TITLE: Final = "kvfold"
 _VERSION: Final = "1"
 
 
-def serving_app(dsn: str, log: Log | None, *, ready_from: Mapping[int, int] | None = None) -> App:
+def serving_app(
+    dsn: str,
+    log: Log | None,
+    *,
+    ready_from: Mapping[int, int] | None = None,
+    volatile: VolatileTier | None = None,
+) -> App:
     """Reads from the database and, where there is a log, writes to it. Connects with its lifespan, not before.
 
     A read sees every write that the same app acknowledged. `/readyz` is 200 once the positions `ready_from` (offset by
-    partition) are folded. The log stays the caller's, to close after the app has ended.
+    partition) are folded. Without `volatile`, volatile namespaces answer 503. Log and tier stay the caller's, to close
+    after the app has ended.
     """
     if log is None:
         return query_api_app(read_context(dsn))
     waiter = Waiter(dsn)
-    gateway = build_gateway_context(log, waiter)
+    gateway = build_gateway_context(log, waiter, volatile=volatile)
     demand = dict(ready_from or {})
     context = ReadContext(
         AsyncReader(async_read_pool(dsn, size_max=POOL_SIZE)),

@@ -1,4 +1,5 @@
-"""Configuration: the environment variables with prefix `KVFOLD_`, read once, as one frozen model.
+"""Configuration: environment variables, read once, as one frozen model. They begin with `KVFOLD_`, but for those in
+`NAMED_VARIABLES`, which the documents of deployments name.
 
 `Settings.from_env` is pure. A wrong value is a `ConfigurationError` that names the variable, the value (never a
 secret's) and what is accepted; an unknown `KVFOLD_` variable is refused too, since it is most often a typing mistake.
@@ -15,17 +16,22 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from kvfold.log.kafka_settings import TOPIC, KafkaSettings
 from kvfold.schemas.errors import ConfigurationError
 
-__all__ = ["IGNORED_PREFIXES", "PREFIX", "Settings"]
+__all__ = ["IGNORED_PREFIXES", "NAMED_VARIABLES", "PREFIX", "Settings", "variable_of"]
 
 PREFIX: Final = "KVFOLD_"
 IGNORED_PREFIXES: Final = ("KVFOLD_TEST_",)
 """Variables of the test suite, which may stand in the same environment."""
 
+NAMED_VARIABLES: Final[Mapping[str, str]] = {"redis_url": "REDIS_URL"}
+"""Variables without the prefix, by their fields. An empty one is an absent one."""
+
+_SECRET_FIELDS: Final = ("postgres", "redis_url")
+
 _Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
 class Settings(BaseModel):
-    """Everything a kvfold process is told. Each field is the variable `KVFOLD_<FIELD>`."""
+    """Everything a kvfold process is told. Each field is the variable that `variable_of` says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,6 +40,9 @@ class Settings(BaseModel):
     )
     postgres: SecretStr | None = Field(None, description="DSN; absent = embedded server in KVFOLD_DATA")
     data: Path = Field(Path("kvfold-data"), description="folder of the embedded server")
+    redis_url: SecretStr | None = Field(
+        None, description="URL of the volatile tier's Redis; absent = in memory (kvfold dev only)"
+    )
     topic: str = Field(TOPIC, pattern=r"^[A-Za-z0-9._-]{1,249}$", description="a Kafka topic name")
     partitions: int = Field(12, ge=1, le=10_000, description="partition count, fixed at first use")
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
@@ -76,6 +85,11 @@ class Settings(BaseModel):
             for name, text in environment.items()
             if name.startswith(PREFIX) and not name.startswith(IGNORED_PREFIXES)
         }
+        for field, variable in NAMED_VARIABLES.items():
+            if field in values:
+                raise ConfigurationError(f"{PREFIX}{field.upper()} is no setting of kvfold: it is {variable}")
+            if environment.get(variable):
+                values[field] = environment[variable]
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -95,14 +109,19 @@ class Settings(BaseModel):
         )
 
 
+def variable_of(field: str) -> str:
+    """The environment variable of a field."""
+    return NAMED_VARIABLES.get(field, PREFIX + field.upper())
+
+
 def _explain(model: type[Settings], values: Mapping[str, str], error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
     name = str(first["loc"][0])
-    variable = PREFIX + name.upper()
+    variable = variable_of(name)
     if name not in model.model_fields:
-        known = ", ".join(PREFIX + known.upper() for known in model.model_fields)
+        known = ", ".join(map(variable_of, model.model_fields))
         return f"{variable} is no setting of kvfold: known are {known}"
     accepted = model.model_fields[name].description or first["msg"]
-    secret = "password" in name or name == "postgres"
+    secret = "password" in name or name in _SECRET_FIELDS
     shown = "a value that is not shown" if secret else repr(values.get(name, "")[:80])
     return f"{variable} is {shown}: accepted is {accepted} ({first['msg']})"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvfold.log.port import Log
+from kvfold.producers.deployment.volatile import VolatileTier
 from kvfold.producers.outcomes import OutcomeWaiter
 from kvfold.producers.producer import Producer
 from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX
@@ -19,10 +20,14 @@ WRITE_TIMEOUT_S: Final = OPEN_WAIT_SECONDS_MAX - 0.5
 
 @dataclass(frozen=True, slots=True)
 class GatewayContext:
-    """The producer that all write routes share; its `acknowledged` is the floor of the read routes beside them."""
+    """The producer that all write routes share; its `acknowledged` is the floor of the read routes beside them.
+
+    `volatile` is the tier of volatile namespaces, None where there is none.
+    """
 
     producer: Producer
     write_timeout_s: float = WRITE_TIMEOUT_S
+    volatile: VolatileTier | None = None
 
 
 def build_gateway_context(
@@ -31,9 +36,10 @@ def build_gateway_context(
     *,
     source: str = GATEWAY_SOURCE,
     write_timeout_s: float = WRITE_TIMEOUT_S,
+    volatile: VolatileTier | None = None,
 ) -> GatewayContext:
-    """The context of a gateway over a log. Log and waiter stay the caller's, to close after the last request.
+    """The context of a gateway over a log. Log, waiter and volatile tier stay the caller's, to close after the last request.
 
     Asks the log nothing: a gateway starts, and answers 503, while the log is away.
     """
-    return GatewayContext(Producer(log, waiter, source=source), write_timeout_s)
+    return GatewayContext(Producer(log, waiter, source=source), write_timeout_s, volatile)
