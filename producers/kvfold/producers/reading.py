@@ -48,12 +48,15 @@ class OwnWritesReader:
         """
         deadline = monotonic() + self._timeout_s
         partition = self._producer.partition_of(scope)
-        offset = self._producer.acknowledged(partition)
-        read = self._reader.read(query(partition))
+        asked = query(partition)
+        past = asked.as_of
+        # The past up to there holds this producer's writes up to there, and has to be folded.
+        offset = self._producer.acknowledged(partition) if past is None else past[partition]
+        read = self._reader.read(asked)
         for _ in range(_ROUNDS_MAX):
             # More than one round only where Postgres went back after a crash, and is folded again.
             if offset is None or read.positions[partition] >= offset:
                 break
             self._producer.covered(partition, offset, timeout_s=max(0.0, deadline - monotonic())).result()
-            read = self._reader.read(query(partition))
+            read = self._reader.read(asked)
         return read.value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import Final, TypeVar
 
@@ -84,6 +85,10 @@ class PositionedReader:
             demand = _both(demand, floors)
         elif (floor := self._floor(query.partition)) is not None:
             demand = _both(demand, {query.partition: floor})
+        if query.as_of is not None:
+            # What is asked for has to be folded; and the answer stays the same, whatever is folded since.
+            read = await self._read_demanded(query, _both(demand, query.as_of))
+            return replace(read, positions=query.as_of)
         if not demand:
             return await self.reader.read(query)
         return await self._read_demanded(query, demand)

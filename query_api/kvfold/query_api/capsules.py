@@ -13,6 +13,7 @@ from kvfold.http.routes import Parameter, Route, json_answer
 from kvfold.query_api import arguments
 from kvfold.query_api.answers import json_response
 from kvfold.query_api.arguments import CURSOR, LIMIT, MIN_POSITION, PREFIX
+from kvfold.query_api.as_of import AS_OF, AS_OF_CODES, GONE, as_of_offset
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.documented import CONDITIONS, POSITIONED, not_modified, read_problems, value_answer
 from kvfold.query_api.shapes import KeyPage, Usage
@@ -38,17 +39,19 @@ def capsule_routes(context: ReadContext) -> list[Route]:
 def _keys(context: ReadContext) -> Route:
     async def endpoint(call: Call) -> Response:
         scope = arguments.scope_of_capsule(call)
+        partition = await context.reader.partition(scope)
         query = capsule_keys(
             scope,
             prefix=arguments.capsule_prefix(call),
             cursor=arguments.cursor(call),
             limit=arguments.page_limit(call),
-            partition=await context.reader.partition(scope),
+            partition=partition,
+            as_of=await as_of_offset(context, call, partition=partition),
         )
         read = await context.reads.read(call, query)
         return json_response({"keys": read.value.keys, "next_cursor": read.value.next_cursor}, read)
 
-    invalid = ("malformed-name", "invalid-key", "malformed-cursor", "malformed-limit")
+    invalid = ("malformed-name", "invalid-key", "malformed-cursor", "malformed-limit", *AS_OF_CODES)
     return Route(
         "GET",
         f"{_BASE}/keys",
@@ -56,9 +59,12 @@ def _keys(context: ReadContext) -> Route:
         "Keys in byte order, by pages",
         _TAG,
         path=_PATH,
-        query=(PREFIX, CURSOR, LIMIT),
+        query=(PREFIX, CURSOR, LIMIT, AS_OF),
         headers=(MIN_POSITION,),
-        answers=(json_answer("A page of keys", KeyPage, headers=POSITIONED), *read_problems({400: invalid})),
+        answers=(
+            json_answer("A page of keys", KeyPage, headers=POSITIONED),
+            *read_problems({400: invalid, 410: GONE}),
+        ),
     )
 
 
@@ -69,7 +75,8 @@ def _value(context: ReadContext) -> Route:
         scope = arguments.scope_of_capsule(call)
         key = arguments.capsule_key(call)
         partition = await reader.partition(scope)
-        read = await reads.read(call, capsule_value(scope, key, partition=partition))
+        as_of = await as_of_offset(context, call, partition=partition)
+        read = await reads.read(call, capsule_value(scope, key, partition=partition, as_of=as_of))
         headers = position_headers(read)
         entry = read.value
         if entry is None:
@@ -84,14 +91,16 @@ def _value(context: ReadContext) -> Route:
         _TAG,
         description="An empty value is 200 with an empty body; an absent key is 404.",
         path=_PATH,
+        query=(AS_OF,),
         headers=(MIN_POSITION, *CONDITIONS),
         answers=(
             value_answer("ETag"),
             not_modified("ETag"),
             *read_problems(
                 {
-                    400: ("malformed-name", "invalid-key", "malformed-precondition"),
+                    400: ("malformed-name", "invalid-key", "malformed-precondition", *AS_OF_CODES),
                     404: ("not-found",),
+                    410: GONE,
                     412: ("precondition-failed",),
                 }
             ),

@@ -14,6 +14,7 @@ from kvfold.http.routes import Parameter, Route, json_answer
 from kvfold.query_api import arguments
 from kvfold.query_api.answers import found, json_response, rfc3339_ms
 from kvfold.query_api.arguments import CURSOR, LIMIT, MIN_POSITION, PREFIX
+from kvfold.query_api.as_of import AS_OF, AS_OF_CODES, GONE, as_of_offset
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.documented import CONDITIONS, POSITIONED, not_modified, read_problems, value_answer
 from kvfold.query_api.shapes import Namespaces, Objects, ObjectValue
@@ -52,7 +53,9 @@ def _value(context: ReadContext) -> Route:
         namespace = arguments.served_namespace(call.path["namespace"])
         key = arguments.deployment_key(call)
         partition = await reader.partition(scope)
-        read = await reads.read(call, deployment_value(scope, namespace, key, partition=partition))
+        as_of = await as_of_offset(context, call, partition=partition)
+        query = deployment_value(scope, namespace, key, partition=partition, as_of=as_of)
+        read = await reads.read(call, query)
         headers = position_headers(read)
         entry = read.value
         if entry is None:
@@ -60,7 +63,7 @@ def _value(context: ReadContext) -> Route:
         headers["X-Object-Version"] = str(entry.version)
         return value_response(call, entry.value, version_etag(entry.version), headers)
 
-    invalid = ("malformed-name", *_NAMESPACE_CODES, "invalid-key", "malformed-precondition")
+    invalid = ("malformed-name", *_NAMESPACE_CODES, "invalid-key", "malformed-precondition", *AS_OF_CODES)
     return Route(
         "GET",
         f"{_BASE}/kv/{{namespace}}/{{key:rest}}",
@@ -69,6 +72,7 @@ def _value(context: ReadContext) -> Route:
         _TAG,
         description="An empty value is 200 with an empty body; an absent key is 404.",
         path=_PATH,
+        query=(AS_OF,),
         headers=(MIN_POSITION, *CONDITIONS),
         answers=(
             value_answer("X-Object-Version", "ETag"),
@@ -77,6 +81,7 @@ def _value(context: ReadContext) -> Route:
                 {
                     400: invalid,
                     404: ("not-found",),
+                    410: GONE,
                     412: ("precondition-failed",),
                     503: ("encryption-key-missing", "volatile-unavailable"),
                 }
@@ -88,7 +93,9 @@ def _value(context: ReadContext) -> Route:
 def _namespaces(context: ReadContext) -> Route:
     async def endpoint(call: Call) -> Response:
         scope = arguments.scope_of_deployment(call)
-        query = deployment_namespaces(scope, partition=await context.reader.partition(scope))
+        partition = await context.reader.partition(scope)
+        as_of = await as_of_offset(context, call, partition=partition)
+        query = deployment_namespaces(scope, partition=partition, as_of=as_of)
         read = await context.reads.read(call, query)
         return json_response({"namespaces": [name for name in read.value if arguments.is_listed(name)]}, read)
 
@@ -99,10 +106,11 @@ def _namespaces(context: ReadContext) -> Route:
         "Namespaces of the user family",
         _TAG,
         path=_PATH,
+        query=(AS_OF,),
         headers=(MIN_POSITION,),
         answers=(
             json_answer("Namespaces", Namespaces, headers=POSITIONED),
-            *read_problems({400: ("malformed-name",)}),
+            *read_problems({400: ("malformed-name", *AS_OF_CODES), 410: GONE}),
         ),
     )
 
@@ -110,20 +118,29 @@ def _namespaces(context: ReadContext) -> Route:
 def _objects(context: ReadContext) -> Route:
     async def endpoint(call: Call) -> Response:
         scope = arguments.scope_of_deployment(call)
+        partition = await context.reader.partition(scope)
         query = deployment_objects(
             scope,
             arguments.browsed_namespace(call),
             prefix=arguments.plain_prefix(call),
             cursor=arguments.cursor(call),
             limit=arguments.page_limit(call),
-            partition=await context.reader.partition(scope),
+            partition=partition,
+            as_of=await as_of_offset(context, call, partition=partition),
         )
         read = await context.reads.read(call, query)
         page = read.value
         data = {"objects": [_item(item) for item in page.objects], "next_cursor": page.next_cursor}
         return json_response(data, read)
 
-    invalid = ("malformed-name", *_NAMESPACE_CODES, "malformed-prefix", "malformed-cursor", "malformed-limit")
+    invalid = (
+        "malformed-name",
+        *_NAMESPACE_CODES,
+        "malformed-prefix",
+        "malformed-cursor",
+        "malformed-limit",
+        *AS_OF_CODES,
+    )
     return Route(
         "GET",
         f"{_BASE}/objects",
@@ -131,11 +148,11 @@ def _objects(context: ReadContext) -> Route:
         "Objects in byte order of their keys, by pages",
         _TAG,
         path=_PATH,
-        query=(_NAMESPACE, PREFIX, CURSOR, LIMIT),
+        query=(_NAMESPACE, PREFIX, CURSOR, LIMIT, AS_OF),
         headers=(MIN_POSITION,),
         answers=(
             json_answer("A page of objects", Objects, headers=POSITIONED),
-            *read_problems({400: invalid, 503: ("volatile-unavailable",)}),
+            *read_problems({400: invalid, 410: GONE, 503: ("volatile-unavailable",)}),
         ),
     )
 
@@ -146,7 +163,9 @@ def _object(context: ReadContext) -> Route:
         namespace = arguments.browsed_namespace(call)
         key = arguments.deployment_key(call)
         partition = await context.reader.partition(scope)
-        read = await context.reads.read(call, deployment_value(scope, namespace, key, partition=partition))
+        as_of = await as_of_offset(context, call, partition=partition)
+        query = deployment_value(scope, namespace, key, partition=partition, as_of=as_of)
+        read = await context.reads.read(call, query)
         etag = None if read.value is None else version_etag(read.value.version)
         if read.value is None or read_condition(call, etag) is not None:
             version = {} if read.value is None else {"X-Object-Version": str(read.value.version)}
@@ -164,15 +183,22 @@ def _object(context: ReadContext) -> Route:
         "One object as JSON",
         _TAG,
         path=_PATH,
-        query=(_NAMESPACE,),
+        query=(_NAMESPACE, AS_OF),
         headers=(MIN_POSITION, *CONDITIONS),
         answers=(
             json_answer("The object", ObjectValue, headers=(*POSITIONED, "X-Object-Version", "ETag")),
             not_modified("X-Object-Version", "ETag"),
             *read_problems(
                 {
-                    400: ("malformed-name", *_NAMESPACE_CODES, "invalid-key", "malformed-precondition"),
+                    400: (
+                        "malformed-name",
+                        *_NAMESPACE_CODES,
+                        "invalid-key",
+                        "malformed-precondition",
+                        *AS_OF_CODES,
+                    ),
                     404: ("not-found",),
+                    410: GONE,
                     412: ("precondition-failed",),
                     503: ("volatile-unavailable",),
                 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -13,11 +14,14 @@ from kvfold.http.routes import Parameter, Route, json_answer
 from kvfold.query_api import arguments
 from kvfold.query_api.answers import found, json_response, read_until, rfc3339_ms
 from kvfold.query_api.arguments import CURSOR, LIMIT, MIN_POSITION, PREFIX, WAIT
+from kvfold.query_api.as_of import AS_OF, AS_OF_CODES, AS_OF_EVERYWHERE, GONE, as_of_everywhere, as_of_offset
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.documented import POSITIONED, read_problems
 from kvfold.query_api.shapes import Instance, InstanceKv, Instances, KvEntry
+from kvfold.reads.as_of import VISITED_MAX
 from kvfold.reads.orchestration import (
     INSTANCE_STATUSES,
+    InstancePage,
     InstanceSummary,
     InstanceView,
     KvValue,
@@ -25,7 +29,10 @@ from kvfold.reads.orchestration import (
     instance_kv,
     instance_value,
     instances,
+    instances_at,
+    instances_ever,
 )
+from kvfold.reads.query import Read
 from kvfold.schemas.errors import InvalidError
 
 __all__ = ["instance_routes"]
@@ -49,38 +56,61 @@ def instance_routes(context: ReadContext) -> list[Route]:
 
 def _instances(context: ReadContext) -> Route:
     async def endpoint(call: Call) -> Response:
-        query = instances(
-            prefix=arguments.plain_prefix(call),
-            status=_status(call),
-            cursor=arguments.cursor(call),
-            limit=arguments.page_limit(call),
-        )
-        read = await context.reads.read(call, query)
+        positions = await as_of_everywhere(context, call)
+        read = await (_live(context, call) if positions is None else _past(context, call, positions))
         page = read.value
         data = {"instances": [_item(item) for item in page.instances], "next_cursor": page.next_cursor}
         return json_response(data, read)
 
-    invalid = ("malformed-status", "malformed-prefix", "malformed-cursor", "malformed-limit")
+    invalid = ("malformed-status", "malformed-prefix", "malformed-cursor", "malformed-limit", *AS_OF_CODES)
     return Route(
         "GET",
         _BASE,
         endpoint,
         "Instances in byte order of their ids, by pages",
         _TAG,
-        query=(_STATUS, PREFIX, CURSOR, LIMIT),
+        query=(_STATUS, PREFIX, CURSOR, LIMIT, AS_OF_EVERYWHERE),
         headers=(MIN_POSITION,),
         answers=(
             json_answer("A page of instances", Instances, headers=POSITIONED),
-            *read_problems({400: invalid}),
+            *read_problems({400: invalid, 410: GONE}),
         ),
     )
+
+
+async def _live(context: ReadContext, call: Call) -> Read[InstancePage]:
+    query = instances(
+        prefix=arguments.plain_prefix(call),
+        status=_status(call),
+        cursor=arguments.cursor(call),
+        limit=arguments.page_limit(call),
+    )
+    return await context.reads.read(call, query)
+
+
+async def _past(context: ReadContext, call: Call, positions: Mapping[int, int]) -> Read[InstancePage]:
+    """A page of the instances that there were, each as of the position of its own partition."""
+    status, limit = _status(call), arguments.page_limit(call)
+    ever = instances_ever(prefix=arguments.plain_prefix(call), cursor=arguments.cursor(call))
+    ids = (await context.reads.read(call, ever)).value
+    offsets = {name: positions[await context.reader.partition("o:" + name)] for name in ids}
+    read = await context.reads.read(call, instances_at(offsets, positions))
+    found = [item for item in read.value if status is None or item.status == status]
+    cursor = ids[-1] if len(ids) >= VISITED_MAX else None
+    if len(found) > limit:
+        cursor = found[limit - 1].instance_id
+    return replace(read, value=InstancePage(tuple(found[:limit]), cursor))
 
 
 def _instance(context: ReadContext) -> Route:
     async def endpoint(call: Call) -> Response:
         name = arguments.instance_id(call)
         wait_s = arguments.wait_seconds(call)
-        query = instance(name, partition=await context.reader.partition("o:" + name))
+        partition = await context.reader.partition("o:" + name)
+        as_of = await as_of_offset(context, call, partition=partition)
+        if as_of is not None:
+            wait_s = 0.0  # the past does not change
+        query = instance(name, partition=partition, as_of=as_of)
         read = await read_until(context, call, query, _has_ended, wait_s=wait_s)
         return json_response(_instance_json(name, found(read, "such instance")), read)
 
@@ -92,11 +122,11 @@ def _instance(context: ReadContext) -> Route:
         _TAG,
         description="With `wait`, answers when it has ended, or as it is when the time is over; at once if unknown.",
         path=_PATH,
-        query=(WAIT,),
+        query=(WAIT, AS_OF),
         headers=(MIN_POSITION,),
         answers=(
             json_answer("The instance", Instance, headers=POSITIONED),
-            *read_problems({400: (*_NAME, "malformed-wait"), 404: ("not-found",)}),
+            *read_problems({400: (*_NAME, "malformed-wait", *AS_OF_CODES), 404: ("not-found",), 410: GONE}),
         ),
     )
 
@@ -104,7 +134,9 @@ def _instance(context: ReadContext) -> Route:
 def _kv(context: ReadContext) -> Route:
     async def endpoint(call: Call) -> Response:
         name = arguments.instance_id(call)
-        query = instance_kv(name, partition=await context.reader.partition("o:" + name))
+        partition = await context.reader.partition("o:" + name)
+        as_of = await as_of_offset(context, call, partition=partition)
+        query = instance_kv(name, partition=partition, as_of=as_of)
         read = await context.reads.read(call, query)
         return json_response({"kv": _kv_json(found(read, "such instance"))}, read)
 
@@ -115,10 +147,11 @@ def _kv(context: ReadContext) -> Route:
         "All keys of an instance",
         _TAG,
         path=_PATH,
+        query=(AS_OF,),
         headers=(MIN_POSITION,),
         answers=(
             json_answer("The keys", InstanceKv, headers=POSITIONED),
-            *read_problems({400: _NAME, 404: ("not-found",)}),
+            *read_problems({400: (*_NAME, *AS_OF_CODES), 404: ("not-found",), 410: GONE}),
         ),
     )
 
@@ -126,7 +159,9 @@ def _kv(context: ReadContext) -> Route:
 def _value(context: ReadContext) -> Route:
     async def endpoint(call: Call) -> Response:
         name, key = arguments.instance_id(call), arguments.instance_key(call)
-        query = instance_value(name, key, partition=await context.reader.partition("o:" + name))
+        partition = await context.reader.partition("o:" + name)
+        as_of = await as_of_offset(context, call, partition=partition)
+        query = instance_value(name, key, partition=partition, as_of=as_of)
         read = await context.reads.read(call, query)
         entry = found(read, "such instance or key")
         return json_response({"key": key, "value": entry.value, "execution_id": entry.execution_id}, read)
@@ -138,10 +173,11 @@ def _value(context: ReadContext) -> Route:
         "One key of an instance",
         _TAG,
         path=_PATH,
+        query=(AS_OF,),
         headers=(MIN_POSITION,),
         answers=(
             json_answer("The value", KvEntry, headers=POSITIONED),
-            *read_problems({400: (*_NAME, "invalid-key"), 404: ("not-found",)}),
+            *read_problems({400: (*_NAME, "invalid-key", *AS_OF_CODES), 404: ("not-found",), 410: GONE}),
         ),
     )
 

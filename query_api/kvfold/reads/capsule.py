@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kvfold.reads.paging import page_range
+from kvfold.reads.as_of import VISITED_MAX, past
+from kvfold.reads.paging import page_range, past_page
 from kvfold.reads.query import Query, Rows
 from kvfold.reads.statements import statement
 from kvfold.schemas.limits import CAPSULE_QUOTA_BYTES_DEFAULT
@@ -21,6 +22,8 @@ __all__ = [
 
 _VALUE: Final = statement("capsule_value")
 _KEYS: Final = statement("capsule_keys")
+_VALUE_AS_OF: Final = statement("capsule_value_as_of")
+_KEYS_AS_OF: Final = statement("capsule_keys_as_of")
 _USAGE: Final = statement("capsule_usage")
 
 
@@ -50,16 +53,32 @@ class CapsuleUsage:
     bytes_max: int
 
 
-def capsule_value(scope: str, key: str, *, partition: int) -> Query[CapsuleValue | None]:
-    """One key's value; None where the key is absent. An empty value is a value."""
+def capsule_value(
+    scope: str, key: str, *, partition: int, as_of: int | None = None
+) -> Query[CapsuleValue | None]:
+    """One key's value, now or as of an offset; None where the key is absent. An empty value is a value."""
+    if as_of is not None:
+        parameters = (partition, scope, key, as_of)
+        return past(_VALUE_AS_OF, parameters, _shape_value, partition=partition, as_of=as_of)
     return Query(_VALUE, (partition, scope, key), _shape_value, partition)
 
 
 def capsule_keys(
-    scope: str, *, prefix: str, cursor: str | None, limit: int, partition: int
+    scope: str, *, prefix: str, cursor: str | None, limit: int, partition: int, as_of: int | None = None
 ) -> Query[KeyPage]:
-    """Up to `limit` keys that begin with `prefix`, after `cursor`. The empty prefix takes every key."""
+    """Up to `limit` keys that begin with `prefix`, after `cursor`. The empty prefix takes every key.
+
+    As of an offset, a page may hold fewer keys than there were: go on while there is a cursor.
+    """
     start, end = page_range(prefix, cursor)
+    if as_of is not None:
+
+        def past_shape(rows: Rows) -> KeyPage:
+            found, next_cursor = past_page(rows, limit)
+            return KeyPage(tuple(row[2] for row in found), next_cursor)
+
+        parameters = (partition, scope, start, end, limit + 1, as_of, VISITED_MAX)
+        return past(_KEYS_AS_OF, parameters, past_shape, partition=partition, as_of=as_of)
 
     def shape(rows: Rows) -> KeyPage:
         keys = tuple(row[2] for row in rows if row[2] is not None)

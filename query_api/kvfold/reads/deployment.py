@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kvfold.reads.paging import page_range
+from kvfold.reads.as_of import VISITED_MAX, past
+from kvfold.reads.paging import page_range, past_page
 from kvfold.reads.query import Query, Rows
 from kvfold.reads.statements import statement
 
@@ -21,6 +22,9 @@ __all__ = [
 _VALUE: Final = statement("deployment_value")
 _NAMESPACES: Final = statement("deployment_namespaces")
 _OBJECTS: Final = statement("deployment_objects")
+_VALUE_AS_OF: Final = statement("deployment_value_as_of")
+_NAMESPACES_AS_OF: Final = statement("deployment_namespaces_as_of")
+_OBJECTS_AS_OF: Final = statement("deployment_objects_as_of")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +54,46 @@ class ObjectPage:
 
 
 def deployment_value(
-    scope: str, namespace: str, key: str, *, partition: int
+    scope: str, namespace: str, key: str, *, partition: int, as_of: int | None = None
 ) -> Query[DeploymentValue | None]:
-    """One key's value; None where it is absent or deleted. An empty value is a value."""
+    """One key's value, now or as of an offset; None where it is absent or deleted. An empty value is a value."""
+    if as_of is not None:
+        parameters = (partition, scope, namespace, key, as_of)
+        return past(_VALUE_AS_OF, parameters, _shape_value, partition=partition, as_of=as_of)
     return Query(_VALUE, (partition, scope, namespace, key), _shape_value, partition)
 
 
-def deployment_namespaces(scope: str, *, partition: int) -> Query[tuple[str, ...]]:
+def deployment_namespaces(scope: str, *, partition: int, as_of: int | None = None) -> Query[tuple[str, ...]]:
     """Every namespace with a live entry, in byte order, secret ones included: the caller knows what may be shown."""
+    if as_of is not None:
+        parameters = (partition, scope, as_of)
+        return past(_NAMESPACES_AS_OF, parameters, _shape_namespaces, partition=partition, as_of=as_of)
     return Query(_NAMESPACES, (partition, scope), _shape_namespaces, partition)
 
 
 def deployment_objects(
-    scope: str, namespace: str, *, prefix: str, cursor: str | None, limit: int, partition: int
+    scope: str,
+    namespace: str,
+    *,
+    prefix: str,
+    cursor: str | None,
+    limit: int,
+    partition: int,
+    as_of: int | None = None,
 ) -> Query[ObjectPage]:
-    """Up to `limit` live objects whose keys begin with `prefix`, after `cursor`."""
+    """Up to `limit` live objects whose keys begin with `prefix`, after `cursor`.
+
+    As of an offset, a page may hold fewer objects than there were: go on while there is a cursor.
+    """
     start, end = page_range(prefix, cursor)
+    if as_of is not None:
+
+        def past_shape(rows: Rows) -> ObjectPage:
+            found, next_cursor = past_page(rows, limit)
+            return ObjectPage(tuple(DeploymentObject(*row[2:6]) for row in found), next_cursor)
+
+        parameters = (partition, scope, namespace, start, end, limit + 1, as_of, VISITED_MAX)
+        return past(_OBJECTS_AS_OF, parameters, past_shape, partition=partition, as_of=as_of)
 
     def shape(rows: Rows) -> ObjectPage:
         objects = tuple(DeploymentObject(*row[2:6]) for row in rows if row[2] is not None)

@@ -29,12 +29,15 @@ class Query(Generic[T]):
     - `shape`: makes the value of the rows; the rows are never empty.
     - `partition`: whose next offset column 1 tells. None: column 1 is a JSON object of every partition's next offset,
       and the answer's position is the list of all of them.
+    - `as_of`: the offset by partition that the data is of; None: of now. Such an answer holds only if the projection has
+      come that far, and its position is this one.
     """
 
     statement: str
     parameters: tuple[Any, ...]
     shape: Callable[[Rows], T]
     partition: int | None
+    as_of: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
