@@ -56,7 +56,7 @@ def test_every_operation_is_complete(document: dict[str, Any]) -> None:
 
 def test_the_value_route(document: dict[str, Any]) -> None:
     operation = document["paths"]["/deployments/{id}/kv/{namespace}/{key}"]["get"]
-    assert set(operation["responses"]) == {"200", "304", "400", "404", "405", "412", "500", "503"}
+    assert set(operation["responses"]) == {"200", "304", "400", "404", "405", "410", "412", "500", "503"}
     assert set(operation["responses"]["200"]["headers"]) == {"X-Kvfold-Position", "X-Object-Version", "ETag"}
     codes = str(operation["responses"]["503"])
     for code in ("encryption-key-missing", "volatile-unavailable", "partition-paused", "store-unavailable"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -99,7 +98,7 @@ async def _past(context: ReadContext, call: Call, positions: Mapping[int, int]) 
     cursor = ids[-1] if len(ids) >= VISITED_MAX else None
     if len(found) > limit:
         cursor = found[limit - 1].instance_id
-    return replace(read, value=InstancePage(tuple(found[:limit]), cursor))
+    return Read(InstancePage(tuple(found[:limit]), cursor), read.positions, read.generation)
 
 
 def _instance(context: ReadContext) -> Route:
