@@ -224,6 +224,9 @@ def test_what_is_refused_says_why(past: Past) -> None:
     for text in ("", "x", "1", "1:", "-1:3", "2026-01-01", "2026-01-01T00:00:00", "2026-13-01T00:00:00Z"):
         answered = past.api.get(target + text)
         assert (answered.status, answered.code) == (400, "malformed-as-of"), text
+    for namespace in ("x_secrets", "x_volatile"):
+        answered = past.api.get(f"/deployments/one/kv/{namespace}/a?as_of={number}:1")
+        assert (answered.status, answered.code) == (400, "invalid-namespace")
     assert past.api.get("/v1/instances?as_of=0:1").code == "as-of-other-partition"
     assert past.api.get("/v1/instances?as_of=0:1,7:1").code == "as-of-other-partition"
 

@@ -46,6 +46,7 @@ __all__ = [
     "is_listed",
     "mutation_id",
     "mutation_scope",
+    "namespace_with_past",
     "page_limit",
     "plain_prefix",
     "scope_of_capsule",
@@ -133,6 +134,23 @@ def served_namespace(namespace: str) -> str:
         raise UnavailableError(
             "volatile namespaces need Redis, and none is configured", code="volatile-unavailable"
         )
+    return namespace
+
+
+def namespace_with_past(namespace: str) -> str:
+    """A namespace whose values can be read as of the past: neither secret nor volatile.
+
+    Raises:
+        InvalidError: `invalid-namespace`, `secret-and-volatile`.
+    """
+    suffixes = _checked_suffixes(namespace)[1]
+    if "_secrets" in suffixes:
+        raise InvalidError(
+            "secret values are read as they are now; of their past, history and snapshots give the metadata",
+            code="invalid-namespace",
+        )
+    if suffixes:
+        raise InvalidError("a volatile namespace has no past", code="invalid-namespace")
     return namespace
 
 

@@ -50,6 +50,8 @@ def _value(context: ReadContext) -> Route:
 
     async def endpoint(call: Call) -> Response:
         scope = arguments.scope_of_deployment(call)
+        if "as_of" in call.query:
+            arguments.namespace_with_past(call.path["namespace"])
         namespace = arguments.served_namespace(call.path["namespace"])
         key = arguments.deployment_key(call)
         partition = await reader.partition(scope)
