@@ -32,7 +32,13 @@ def test_operating_names_every_metric_of_the_projector() -> None:
 
 def test_operating_names_every_reason_of_a_pause() -> None:
     sources = "".join(path.read_text("utf-8") for path in (_ROOT / "projector/kvfold/projector").glob("*.py"))
-    reasons = {"log-diverged", "offset-out-of-range", "format-level-ahead", "internal-error"}
+    reasons = {
+        "log-diverged",
+        "offset-out-of-range",
+        "format-level-ahead",
+        "internal-error",
+        "decisions-differ",
+    }
     assert all(f'"{reason}"' in sources for reason in reasons)
     section = _text("operating.md").split("## A paused partition", 1)[1].split("\n## ", 1)[0]
     assert set(re.findall(r"^\| `([a-z-]+)`", section, re.MULTILINE)) == reasons

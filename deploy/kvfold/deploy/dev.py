@@ -24,6 +24,7 @@ import structlog
 from kvfold.deploy.embedded_postgres import EmbeddedPostgres
 from kvfold.deploy.environment import postgres_dsn, when_available
 from kvfold.deploy.http_server import HttpServer, bound_socket
+from kvfold.deploy.operating import dsn_file
 from kvfold.deploy.projector_process import AnnouncingTelemetry, start_projector
 from kvfold.deploy.serving import log_end, serving_app
 from kvfold.deploy.stopping import StopRequest
@@ -38,7 +39,6 @@ __all__ = ["PORT", "run_dev"]
 _log = structlog.get_logger(__name__)
 PORT: Final = 8080
 _WATCH_S: Final = 1.0
-_DSN_FILE: Final = "dsn"
 
 
 def run_dev(settings: Settings, stop: StopRequest, *, say: Callable[[str], None]) -> None:
@@ -90,7 +90,7 @@ def _postgres(settings: Settings, parts: ExitStack) -> EmbeddedPostgres | None:
     postgres = EmbeddedPostgres.start(settings.data)
     parts.callback(postgres.stop)
     _log.info("embedded postgres started", data=str(settings.data), pid=postgres.pid)
-    _leave_dsn(settings.data / _DSN_FILE, postgres.dsn)
+    _leave_dsn(dsn_file(settings.data), postgres.dsn)
     return postgres
 
 
@@ -123,7 +123,7 @@ def _welcome(settings: Settings, url: str, postgres: EmbeddedPostgres | None) ->
     database = (
         "of KVFOLD_POSTGRES"
         if postgres is None
-        else f"embedded, in {settings.data}; KVFOLD_POSTGRES for services is in {settings.data / _DSN_FILE}"
+        else f"embedded, in {settings.data}; KVFOLD_POSTGRES for services is in {dsn_file(settings.data)}"
     )
     log = (
         "embedded, in that Postgres"

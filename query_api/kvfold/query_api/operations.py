@@ -14,11 +14,18 @@ from kvfold.query_api.arguments import MIN_POSITION
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.documented import POSITIONED, read_problems
 from kvfold.query_api.shapes import Generations, Health, Projector, Readiness
-from kvfold.reads.operations import PartitionView, PauseView, generations, progress, projector
+from kvfold.reads.operations import (
+    GenerationView,
+    PartitionView,
+    PauseView,
+    generations,
+    progress,
+    projector,
+)
 from kvfold.schemas.errors import NotUpToPositionError
 from kvfold.schemas.position import format_positions
 
-__all__ = ["operation_routes"]
+__all__ = ["generation_data", "operation_routes"]
 
 _TAG: Final = "operations"
 
@@ -38,27 +45,37 @@ def operation_routes(context: ReadContext) -> list[Route]:
 def _generations(context: ReadContext) -> Route:
     async def endpoint(call: Call) -> Response:
         read = await context.reads.read(call, generations())
-        items = [
-            {
-                "id": item.id,
-                "state": item.state,
-                "serving": item.serving,
-                "schema_version": item.schema_version,
-                "created_at": rfc3339(item.created_at),
-            }
-            for item in read.value
-        ]
-        return json_response({"generations": items}, read)
+        return json_response({"generations": [generation_data(item) for item in read.value]}, read)
 
     return Route(
         "GET",
         "/v1/generations",
         endpoint,
-        "Generations of the projection",
+        "Generations of the projection, and how far each of them is",
         _TAG,
         headers=(MIN_POSITION,),
         answers=(json_answer("Generations", Generations, headers=POSITIONED), *read_problems({})),
     )
+
+
+def generation_data(view: GenerationView) -> dict[str, Any]:
+    """A generation as JSON."""
+    rebuild = view.rebuild
+    return {
+        "id": view.id,
+        "state": view.state,
+        "serving": view.serving,
+        "schema_version": view.schema_version,
+        "created_at": rfc3339(view.created_at),
+        "position": format_positions(view.offsets),
+        "rebuild": rebuild
+        and {
+            "compared_with": rebuild.compared_with,
+            "to_position": rebuild.to_position,
+            "target": format_positions(rebuild.target),
+            "compared": format_positions(rebuild.compared),
+        },
+    }
 
 
 def _projector(context: ReadContext) -> Route:

@@ -26,6 +26,7 @@ __all__ = [
     "Pause",
     "Projector",
     "Readiness",
+    "Rebuild",
     "Usage",
 ]
 
@@ -139,14 +140,25 @@ class DecisionShape(BaseModel):
     removed: int | None
 
 
+class Rebuild(BaseModel):
+    """How a generation was rebuilt: where it has to get, and up to where its decisions were compared."""
+
+    compared_with: int
+    to_position: str | None
+    target: str
+    compared: str
+
+
 class Generation(BaseModel):
-    """One complete set of projection tables."""
+    """One complete set of projection tables; `position` covers every partition that it has something of."""
 
     id: int
     state: str
     serving: bool
     schema_version: int
     created_at: str
+    position: str
+    rebuild: Rebuild | None
 
 
 class Generations(BaseModel):

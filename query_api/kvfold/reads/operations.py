@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -14,6 +15,7 @@ __all__ = [
     "PartitionView",
     "PauseView",
     "ProjectorView",
+    "RebuildView",
     "generations",
     "progress",
     "projector",
@@ -25,14 +27,30 @@ _PROGRESS: Final = statement("progress")
 
 
 @dataclass(frozen=True, slots=True)
+class RebuildView:
+    """How a generation was rebuilt; offsets are the last ones covered, by partition.
+
+    `to_position` is where it was told to stop, None = it follows the log. `target` is where it has to get, `compared` up to
+    where its decisions were found to be those of the generation `compared_with`.
+    """
+
+    compared_with: int
+    to_position: str | None
+    target: Mapping[int, int]
+    compared: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationView:
-    """One complete set of projection tables."""
+    """One complete set of projection tables; `offsets` are the last ones covered, by partition."""
 
     id: int
     state: str
     schema_version: int
     created_at: datetime
     serving: bool
+    offsets: Mapping[int, int]
+    rebuild: RebuildView | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +105,32 @@ def progress() -> Query[None]:
 
 def _shape_generations(rows: Rows) -> tuple[GenerationView, ...]:
     return tuple(
-        GenerationView(number, state, version, created_at, serving=number == serving)
-        for serving, _, number, state, version, created_at in rows
+        GenerationView(
+            number,
+            state,
+            version,
+            created_at,
+            serving=number == serving,
+            offsets=_covered(offsets),
+            rebuild=None if rebuild[0] is None else _rebuild(*rebuild),
+        )
+        for serving, _, number, state, version, created_at, offsets, *rebuild in rows
         if number is not None
     )
+
+
+def _rebuild(
+    compared_with: int,
+    to_position: str | None,
+    target: Mapping[str, int] | None,
+    compared: Mapping[str, int] | None,
+) -> RebuildView:
+    return RebuildView(compared_with, to_position, _covered(target), _covered(compared))
+
+
+def _covered(offsets_next: Mapping[str, int] | None) -> dict[int, int]:
+    """Without the partitions of which nothing is covered."""
+    return {int(partition): offset - 1 for partition, offset in (offsets_next or {}).items() if offset > 0}
 
 
 def _shape_projector(rows: Rows) -> ProjectorView:

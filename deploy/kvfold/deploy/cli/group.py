@@ -37,14 +37,18 @@ _COMMANDS: Final = {
     "bench": "kvfold.deploy.bench.command:bench",
     "delete": "kvfold.deploy.cli.entries:delete",
     "dev": "kvfold.deploy.cli.servers:dev",
+    "drop": "kvfold.deploy.cli.generations:drop",
     "emit": "kvfold.deploy.cli.emit:emit",
     "gateway": "kvfold.deploy.cli.servers:gateway",
+    "generations": "kvfold.deploy.cli.generations:generations",
     "get": "kvfold.deploy.cli.entries:get",
     "list": "kvfold.deploy.cli.entries:list_keys",
     "log": "kvfold.deploy.cli.log:log",
     "projector": "kvfold.deploy.cli.projector:projector",
     "put": "kvfold.deploy.cli.entries:put",
     "query-api": "kvfold.deploy.cli.servers:query_api",
+    "rebuild": "kvfold.deploy.cli.generations:rebuild",
+    "swap": "kvfold.deploy.cli.generations:swap",
     "topic": "kvfold.deploy.cli.topic:topic",
 }
 """Where each command is found; a module that is not installed is left out of the list."""

@@ -1,0 +1,262 @@
+"""Runs a rebuild: worker processes that replay the log, and this process, which watches them and moves the states on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from psycopg import Connection
+
+from kvfold.deploy.operating import connected, operated, operated_dsn
+from kvfold.deploy.stopping import StopRequest
+from kvfold.log.port import Log
+from kvfold.log.settings import Settings
+from kvfold.projector.comparing import DecisionComparison
+from kvfold.projector.dropping import drop_generation
+from kvfold.projector.generations import GenerationStateError
+from kvfold.projector.postgres_store import connect_for_folding
+from kvfold.projector.rebuilding import Rebuild, RebuildLook, begin_rebuild, find_rebuild, look, move_on
+from kvfold.projector.replaying import next_offsets
+from kvfold.projector.statements import sql_file
+from kvfold.schemas.errors import KvfoldError
+from kvfold.schemas.position import parse_positions
+
+__all__ = ["RebuildOptions", "RebuildStoppedError", "cancel_rebuild", "run_rebuild"]
+
+_log = structlog.get_logger(__name__)
+_LOOK_S: Final = 0.2
+_NAMED_EVERY_S: Final = 5.0
+_STOP_WAIT_S: Final = 20.0
+_COMPARISON_TIMEOUT_MS: Final = 60_000
+
+Tell = Callable[[str, int, int | None], None]
+"""Takes (step, done, total)."""
+
+
+class RebuildStoppedError(KvfoldError):
+    """A rebuild came to an end that it should not have: `code` says why; the generation stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildOptions:
+    """`rate`: records a second, over all workers; None = as fast as it goes. `to_position` as positions, None = all."""
+
+    workers: int = 1
+    rate: float | None = None
+    to_position: str | None = None
+
+
+def run_rebuild(
+    settings: Settings, options: RebuildOptions, stop: StopRequest, *, tell: Tell = lambda *_: None
+) -> Rebuild:
+    """Rebuilds until the generation is verified, or stands at the position asked for; goes on with one that was begun.
+
+    Raises:
+        CancelledError: the stop was asked for; the same call goes on.
+        RebuildStoppedError: a partition paused, a decision differs from the recorded one, somebody dropped the
+            generation, or the workers ended.
+        GenerationStateError, LogDivergedError: as `begin_rebuild`.
+        UnavailableError: log or Postgres is away at the start.
+    """
+    positions = None if options.to_position is None else parse_positions(options.to_position)
+    with operated(settings) as (connection, log):
+        rebuild = begin_rebuild(connection, log, to_position=positions)
+        _log.info("rebuild begun", generation=rebuild.generation, resumed=rebuild.resumed)
+        watch = _Watch(connection, log, rebuild, stop, tell)
+        if watch.look().state in ("created", "replaying"):
+            watch.forget_old_pauses()
+            move_on(connection, rebuild.generation, before="created", after="replaying")
+            with _workers(settings, options, rebuild) as workers:
+                watch.replay(workers)
+            if rebuild.to_position is not None:
+                return rebuild
+            move_on(connection, rebuild.generation, before="replaying", after="catching-up")
+        watch.catch_up(operated_dsn(settings))
+        move_on(connection, rebuild.generation, before="catching-up", after="verified")
+        return rebuild
+
+
+def cancel_rebuild(settings: Settings, stop: StopRequest) -> int:
+    """Drops the generation of the rebuild that is not finished; gives its number. A command that works on it ends.
+
+    Raises:
+        GenerationStateError: there is none.
+        DropDelayedError: its workers did not end, or somebody queries its tables; the drop may be tried again.
+    """
+    with connected(settings) as connection:
+        rebuild = find_rebuild(connection)
+        if rebuild is None:
+            raise GenerationStateError("no rebuild is under way: `kvfold generations` shows what there is")
+        drop_generation(connection, rebuild.generation, should_stop=stop.is_set)
+        return rebuild.generation
+
+
+class _Watch:
+    """What this process does while others fold."""
+
+    def __init__(
+        self, connection: Connection[Any], log: Log, rebuild: Rebuild, stop: StopRequest, tell: Tell
+    ) -> None:
+        self._connection = connection
+        self._log = log
+        self._rebuild = rebuild
+        self._stop = stop
+        self._tell = tell
+        self._named_at = time.monotonic()
+
+    def look(self) -> RebuildLook:
+        """Where the rebuild is.
+
+        Raises:
+            RebuildStoppedError: the generation is being dropped.
+            CancelledError: the stop was asked for.
+        """
+        generation = self._rebuild.generation
+        if self._stop.is_set():
+            raise CancelledError(
+                f"the rebuild of generation {generation} stopped: the same command goes on with it, and "
+                "`kvfold rebuild --cancel` throws it away"
+            )
+        found = look(self._connection, generation)
+        if found is None:
+            raise RebuildStoppedError(f"generation {generation} was cancelled", code="cancelled")
+        return found
+
+    def forget_old_pauses(self) -> None:
+        """What stopped an earlier run is tried again; a partition that does not go on pauses anew."""
+        if self.look().workers == 0:
+            self._connection.execute(sql_file("rebuild/forget_pauses", self._rebuild.generation))
+
+    def replay(self, workers: list[subprocess.Popen[str]]) -> None:
+        """Waits until the workers have folded up to the targets."""
+        targets = self._rebuild.targets
+        total = sum(targets.values())
+        while True:
+            seen = self.look()
+            behind = [p for p, target in targets.items() if seen.offsets[p] < target]
+            self._tell("replaying", sum(min(seen.offsets[p], target) for p, target in targets.items()), total)
+            for partition, (reason, detail) in seen.paused.items():
+                raise RebuildStoppedError(f"partition {partition} stopped: {reason}: {detail}", code=reason)
+            ended = [worker for worker in workers if worker.poll() is not None]
+            for worker in ended:
+                _raise_what_it_said(worker)
+            if not behind and (len(ended) == len(workers)):
+                return
+            if len(ended) == len(workers):
+                raise RebuildStoppedError(
+                    "the workers of the rebuild ended before they were done: standard error says why",
+                    code="workers-ended",
+                )
+            self._name_open_transactions(behind)
+            self._stop.wait(_LOOK_S)
+
+    def catch_up(self, dsn: str) -> None:
+        """Waits until the generation has what the serving one had when this began, and compares what is left."""
+        rebuild = self._rebuild
+        comparison = DecisionComparison(
+            lambda: connect_for_folding(
+                dsn, transaction_timeout_ms=_COMPARISON_TIMEOUT_MS, name="kvfold-rebuild"
+            ),
+            generation=rebuild.generation,
+            recorded=rebuild.compared_with,
+        )
+        wanted = next_offsets(self._connection, rebuild.compared_with)
+        try:
+            while True:
+                seen = self.look()
+                self._tell(
+                    "catching up",
+                    sum(min(seen.offsets[p], offset) for p, offset in wanted.items()),
+                    sum(wanted.values()),
+                )
+                for partition, (reason, detail) in seen.paused.items():
+                    raise RebuildStoppedError(
+                        f"partition {partition} stopped: {reason}: {detail}", code=reason
+                    )
+                for partition, offset in wanted.items():
+                    comparison.committed(partition, offset)
+                if all(seen.offsets[partition] >= offset for partition, offset in wanted.items()):
+                    return
+                if seen.workers == 0 and self._is_time_to_name():
+                    _log.warning(
+                        "generation waits",
+                        generation=rebuild.generation,
+                        reason="no projector folds it: start one of this release (kvfold projector)",
+                    )
+                self._stop.wait(_LOOK_S)
+        finally:
+            comparison.close()
+
+    def _name_open_transactions(self, behind: list[int]) -> None:
+        if behind and self._is_time_to_name():
+            for partition, first, producer in self._log.open_transactions(behind):
+                _log.warning(
+                    "open transaction waited for", partition=partition, first_offset=first, producer=producer
+                )
+
+    def _is_time_to_name(self) -> bool:
+        now = time.monotonic()
+        if now - self._named_at < _NAMED_EVERY_S:
+            return False
+        self._named_at = now
+        return True
+
+
+def _raise_what_it_said(worker: subprocess.Popen[str]) -> None:
+    assert worker.stdout is not None
+    said = worker.stdout.read()
+    if worker.returncode == 0 and said.strip():
+        answer = json.loads(said)
+        if "code" in answer:
+            raise RebuildStoppedError(answer["message"], code=answer["code"])
+
+
+@contextmanager
+def _workers(
+    settings: Settings, options: RebuildOptions, rebuild: Rebuild
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """The worker processes; closing their standard input ends them."""
+    job = {
+        "dsn": operated_dsn(settings),
+        "generation": rebuild.generation,
+        "recorded": rebuild.compared_with,
+        "partitions": len(rebuild.targets),
+        "targets": rebuild.targets,
+        "rate": None if options.rate is None else options.rate / options.workers,
+    }
+    workers: list[subprocess.Popen[str]] = []
+    try:
+        for _ in range(options.workers):
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "kvfold.deploy.rebuild_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                # Ctrl-C comes to us alone: we end them in order.
+                start_new_session=True,
+            )
+            workers.append(worker)
+            assert worker.stdin is not None
+            worker.stdin.write(json.dumps(job) + "\n")
+            worker.stdin.flush()
+        yield workers
+    finally:
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.close()
+        for worker in workers:
+            try:
+                worker.wait(_STOP_WAIT_S)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+            assert worker.stdout is not None
+            worker.stdout.close()
