@@ -31,7 +31,7 @@ def main() -> None:
     with stop_signals() as stop:
         job = json.loads(sys.stdin.readline())
         Thread(target=_stop_at_end_of_input, args=(stop,), daemon=True).start()
-        print(json.dumps(_work(job, stop)), flush=True)
+        sys.stdout.write(json.dumps(_work(job, stop)) + "\n")
 
 
 def _stop_at_end_of_input(stop: StopRequest) -> None:
