@@ -130,7 +130,7 @@ def test_a_sql_file_is_one_statement_or_object(project: Path, tracked: tuple[Pat
         ("sql/two.sql", "SELECT 1; SELECT 2", "2 statements"),
         ("sql/none.sql", "-- nothing", "0 statements"),
         ("sql/fixed.sql", "SELECT 1 FROM kvfold_g1.claim", "a generation's schema is written {g}"),
-        ("sql/other.sql", "SELECT 1 FROM {schema}.claim", "{g} alone is replaced"),
+        ("sql/other.sql", "SELECT 1 FROM {schema}.claim", "{g} and {o} alone are replaced"),
         ("sql/generation/010_a.sql", "CREATE TABLE {g}.b (c int)", "makes b"),
         (
             "sql/generation/010_a.sql",
@@ -225,7 +225,7 @@ def _problems_of_sql(name: Path, text: str) -> Iterator[str]:
         yield f"{len(statements)} statements"
     if re.search(r"\bkvfold_g\d", text):
         yield "a generation's schema is written {g}"
-    if set(re.findall(r"\{\w*\}", text)) - {"{g}"}:
-        yield "{g} alone is replaced"
+    if set(re.findall(r"\{\w*\}", text)) - {"{g}", "{o}"}:
+        yield "{g} and {o} alone are replaced"
     if name.parent.name == "generation" and (made is None or made[1] != re.sub(r"^\d+_", "", name.stem)):
         yield f"makes {made[1] if made else 'nothing'}"

@@ -44,12 +44,8 @@ class DecisionComparison:
         self._connection: Connection[Any] | None = None
         self._generation = generation
         self._recorded = recorded
-        self._statement = (
-            sql_file("rebuild/compare", generation)
-            .replace("{o}", schema_name(recorded))
-            .replace("{a}", ", ".join(f"a.{column}" for column in _COLUMNS))
-            .replace("{b}", ", ".join(f"b.{column}" for column in _COLUMNS))
-        )
+        statement = sql_file("rebuild/compare", generation)
+        self._statement = statement.replace("{o}", schema_name(recorded))
 
     def committed(self, partition: int, offset_next: int) -> None:
         """Compares what can be compared up to `offset_next`.

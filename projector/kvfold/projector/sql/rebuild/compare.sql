@@ -18,7 +18,13 @@ WITH span AS MATERIALIZED (
     WHERE NOT EXISTS (
         SELECT FROM {g}.decision b
         WHERE b.partition = a.partition AND b.record_offset = a.record_offset
-          AND ({b}) IS NOT DISTINCT FROM ({a})
+          AND (
+              b.scope, b.mutation_id, b.type, b.namespace, b.subject, b.actor, b.status, b.code, b.version,
+              b.removed, b.detail, b.repeat_of, b.time_ms
+          ) IS NOT DISTINCT FROM (
+              a.scope, a.mutation_id, a.type, a.namespace, a.subject, a.actor, a.status, a.code, a.version,
+              a.removed, a.detail, a.repeat_of, a.time_ms
+          )
     )
     UNION ALL
     SELECT b.record_offset FROM span
