@@ -192,7 +192,10 @@ def test_a_level_above_this_release_pauses_one_partition_until_the_upgrade(
 ) -> None:
     monkeypatch.setattr(supervision, "PAUSE_RETRY_S", 0.2)
     raised = encode(format_raised(2, partition=1, partition_count=PARTITIONS))
-    append_all(log, [*some_records(6, 60), (1, raised), *some_records(7, 60)])
+    # The projector is of the release before: it knows level 1.
+    monkeypatch.setattr(batch, "FORMAT_LEVEL", 1)
+    before, after = some_records(6, 60, level_max=1), some_records(7, 60, level_max=1)
+    append_all(log, [*before, (1, raised), *after])
     at = next(record.offset for record in read_log(log)[0][1] if record.headers == raised.headers)
     with running_projector(log, postgres_dsn) as projector:
         eventually(lambda: pauses(postgres_dsn) == {1: "format-level-ahead"}, "the pause of partition 1")

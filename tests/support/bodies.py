@@ -38,6 +38,12 @@ ACCEPTED: Final[dict[str, list[str]]] = {
         '{"execution_ids":[3,1,1],"keep_values":true}',
         f'{{"execution_ids":[{",".join(map(str, range(1, 10_001)))}]}}',
     ],
+    "kvfold.orchestration.executions-pruned.v2": [
+        '{"before":1}',
+        '{"before":7,"execution_ids":[],"keep_values":true}',
+        '{"before":1,"execution_ids":[3,1,1]}',
+        f'{{"before":{_MAX},"execution_ids":[{",".join(map(str, range(1, 10_001)))}]}}',
+    ],
     "kvfold.orchestration.instance-deleted.v1": ["{}", '{"incarnation":null}', '{"incarnation":0}'],
 }
 
@@ -103,6 +109,19 @@ REFUSED: Final[dict[str, list[str]]] = {
         '{"execution_ids":[1],"keep_values":1}',
         '{"execution_ids":[1],"keep_values":null}',
         f'{{"execution_ids":[{",".join(["1"] * 10_001)}]}}',
+    ],
+    "kvfold.orchestration.executions-pruned.v2": [
+        "{}",
+        '{"execution_ids":[1]}',
+        '{"before":0}',
+        '{"before":null}',
+        '{"before":"1"}',
+        '{"before":1.5}',
+        '{"before":1,"execution_ids":[0]}',
+        '{"before":1,"execution_ids":null}',
+        '{"before":1,"keep_values":1}',
+        '{"before":1,"after":1}',
+        f'{{"before":1,"execution_ids":[{",".join(["1"] * 10_001)}]}}',
     ],
     "kvfold.orchestration.instance-deleted.v1": [
         "[]",

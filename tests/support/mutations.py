@@ -29,6 +29,7 @@ __all__ = [
     "instance_deleted",
     "instance_events",
     "instance_pruned",
+    "instance_pruned_before",
     "instance_started",
     "key_cleared",
     "key_set",
@@ -52,9 +53,15 @@ def mutation_id(number: int | None = None) -> str:
     return str(UUID(int=number if number is not None else (1 << 100) + next(_numbers)))
 
 
-def _mutation(type_: str, scope: str, id_: str | None, expected: str = "any", **parts: Any) -> Mutation:
+def _mutation(
+    type_: str, scope: str, id_: str | None, expected: str = "any", *, version: int = 1, **parts: Any
+) -> Mutation:
     return Mutation(
-        f"kvfold.{type_}.v1", scope, id_ or mutation_id(), expected=Precondition.parse(expected), **parts
+        f"kvfold.{type_}.v{version}",
+        scope,
+        id_ or mutation_id(),
+        expected=Precondition.parse(expected),
+        **parts,
     )
 
 
@@ -186,6 +193,12 @@ def instance_pruned(
     if keep_values is not None:
         body["keep_values"] = keep_values
     return _mutation("orchestration.executions-pruned", scope, id_, body=encode_json(body))
+
+
+def instance_pruned_before(before: object, *, scope: str = INSTANCE, id_: str | None = None) -> Mutation:
+    """`orchestration.executions-pruned`, version 2."""
+    name = "orchestration.executions-pruned"
+    return _mutation(name, scope, id_, version=2, body=encode_json({"before": before}))
 
 
 def instance_deleted(

@@ -61,7 +61,9 @@ def running_projector(
         projector.stop()
 
 
-def some_records(seed: int, count: int, *, partitions: int = 3) -> list[tuple[int, NewRecord]]:
+def some_records(
+    seed: int, count: int, *, partitions: int = 3, level_max: int = 2
+) -> list[tuple[int, NewRecord]]:
     """Good and bad records of all families, for a log of so many partitions."""
-    workload = Workload(Random(seed), partition_count=partitions)
+    workload = Workload(Random(seed), partition_count=partitions, level_max=level_max)
     return [workload.draw() for _ in range(count)]

@@ -15,6 +15,7 @@ from kvfold.schemas.codec import encode
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.partitioning import partition_of
 from kvfold.schemas.record import NewRecord
+from kvfold.schemas.types import FORMAT_LEVEL
 from support.mutations import (
     capsule_cleared,
     capsule_deleted,
@@ -27,6 +28,7 @@ from support.mutations import (
     instance_deleted,
     instance_events,
     instance_pruned,
+    instance_pruned_before,
     instance_started,
     key_cleared,
     key_set,
@@ -64,10 +66,14 @@ _ENDS: Final[tuple[dict[str, object], ...]] = (
 
 
 class Workload:
-    """Draws records one after another; some repeat the id of an earlier one."""
+    """Draws records one after another; some repeat the id of an earlier one.
 
-    def __init__(self, chance: Random, *, partition_count: int = 1) -> None:
+    Partitions are raised up to the format level `level_max` at a moment that chance finds.
+    """
+
+    def __init__(self, chance: Random, *, partition_count: int = 1, level_max: int = 2) -> None:
         self._chance = chance
+        self._level_max = level_max
         self._partition_count = partition_count
         self._sent: list[Mutation] = []
         self._numbers = 0
@@ -142,7 +148,10 @@ class Workload:
             modes = ("external",) * 5 + ("runtime",)
             return instance_started(mode=pick(modes), scope=scope, id_=id_)
         if kind == 2:
-            return instance_pruned([pick((1, 2, 3))], keep_values=pick((None, True)), scope=scope, id_=id_)
+            number, keep = pick((1, 2, 3)), pick((None, True))
+            if self._numbers % 2:
+                return instance_pruned_before(number, scope=scope, id_=id_)
+            return instance_pruned([number], keep_values=keep, scope=scope, id_=id_)
         if kind == 3 and self._chance.randrange(2):
             return instance_deleted(scope=scope, id_=id_)
         keys = _KEYS + tuple(f"k{number}" for number in range(8))
@@ -171,7 +180,11 @@ class Workload:
         partition, good = self._place(mutation)
         if self._partition_count > 1 and self._chance.randrange(3) == 0:
             return (partition + 1) % self._partition_count, good
-        level = format_raised(3, partition=partition, partition_count=self._partition_count, id_=mutation.id)
+        # A level that may not follow, wherever the partition stands; or the next one.
+        number = FORMAT_LEVEL + 2 if self._numbers % 2 else self._level_max
+        level = format_raised(
+            number, partition=partition, partition_count=self._partition_count, id_=mutation.id
+        )
         bad = (
             NewRecord(None, good.headers, good.value),
             NewRecord(good.key, good.headers, None),

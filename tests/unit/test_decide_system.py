@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kvfold.projector import batch
 from kvfold.projector.batch import FormatAheadError
+from kvfold.schemas.partitioning import partition_of
 from support.given import applied, given, rejected
-from support.mutations import capsule_set, format_raised, mutation_id
+from support.mutations import (
+    capsule_set,
+    format_raised,
+    instance_pruned_before,
+    instance_started,
+    mutation_id,
+)
 
 __all__: list[str] = []
 
@@ -27,7 +36,8 @@ def test_what_is_no_level_is_malformed(level: object) -> None:
     given().when(format_raised(level)).then(rejected("malformed", detail))  # type: ignore[arg-type]
 
 
-def test_a_level_above_the_binary_stops_at_its_record() -> None:
+def test_a_level_above_the_binary_stops_at_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "FORMAT_LEVEL", 1)
     scenario = given(capsule_set("a"))
     with pytest.raises(
         FormatAheadError, match="0:1 raises the format level to 2; this release knows 1"
@@ -35,6 +45,38 @@ def test_a_level_above_the_binary_stops_at_its_record() -> None:
         scenario.when(format_raised(2))
     assert caught.value.offset == 1
     assert scenario.state().offset_next == 1
+
+
+def test_a_partition_that_a_later_release_has_raised_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old binary that gets the partition back, after another one has folded the raise, decides nothing there."""
+    scenario = given(format_raised(2))
+    monkeypatch.setattr(batch, "FORMAT_LEVEL", 1)
+    with pytest.raises(FormatAheadError, match="has format level 2; this release knows 1") as caught:
+        scenario.when(capsule_set("a"))
+    assert caught.value.offset == scenario.state().offset_next == 1
+    assert len(scenario.decisions()) == 1
+
+
+def test_a_type_above_the_level_is_unknown_whatever_else_is_wrong_with_it() -> None:
+    """As for a release that does not know it: no look at its partition, its scope or its body."""
+    elsewhere = "o:order-17" if partition_of(b"o:order-17", 4) != 1 else "o:order-18"
+    bad = [
+        instance_pruned_before(2),
+        instance_pruned_before("x"),
+        instance_pruned_before(2, scope="c:alice:capsule:notes"),
+        instance_pruned_before(2, scope=elsewhere),
+    ]
+    scenario = given(partition=1, partition_count=4).when(*bad)
+    scenario.then(*[rejected("unknown-type")] * 4, mutation_id=[])
+    for mutation, row in zip(bad, scenario.decisions(), strict=True):
+        unknown = given(partition=1, partition_count=4).when(replace(mutation, type="kvfold.none.v1")).last
+        same = (row.scope, row.mutation_id, row.code, row.detail, row.namespace, row.subject, row.actor)
+        assert same == (
+            *(unknown.scope, unknown.mutation_id, unknown.code, unknown.detail),
+            *(unknown.namespace, unknown.subject, unknown.actor),
+        )
+    raised = given(format_raised(2), instance_started()).when(instance_pruned_before("x"))
+    raised.then(rejected("malformed"))
 
 
 def test_a_binary_that_knows_the_level_raises_it_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from support.mutations import (
     instance_deleted,
     instance_events,
     instance_pruned,
+    instance_pruned_before,
     instance_started,
     key_set,
     mutation_id,
@@ -50,6 +51,7 @@ GOOD = {
         instance_started(),
         instance_events(key_set("k")),
         instance_pruned([1]),
+        instance_pruned_before(1),
         instance_deleted(),
         format_raised(2),
     )

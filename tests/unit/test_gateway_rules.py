@@ -49,6 +49,7 @@ VERSION_5 = Precondition.version(5)
         (mutations.deployment_undeployed(DEPLOYMENT), None, 200),
         (mutations.orchestration_started(INSTANCE, "n"), None, 201),
         (mutations.orchestration_executions_pruned(INSTANCE, [1]), None, 200),
+        (mutations.orchestration_executions_pruned_before(INSTANCE, 2), None, 200),
         (mutations.orchestration_instance_deleted(INSTANCE), None, 204),
     ],
 )

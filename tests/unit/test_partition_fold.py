@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvfold.log.memory import MemoryLog
+from kvfold.projector import batch as projection_batch
 from kvfold.projector.batch import FormatAheadError, prepare
 from kvfold.projector.memory_store import MemoryStore
 from kvfold.projector.partition import PartitionFold, check_take_over
@@ -43,7 +44,10 @@ def test_a_position_without_records_is_committed() -> None:
 
 
 @pytest.mark.parametrize("before", [0, 2])
-def test_everything_before_a_level_that_is_ahead_is_committed(before: int) -> None:
+def test_everything_before_a_level_that_is_ahead_is_committed(
+    before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projection_batch, "FORMAT_LEVEL", 1)
     store = MemoryStore()
     mutations = [capsule_set(f"k{number}") for number in range(before)]
     fold = _fold(store)

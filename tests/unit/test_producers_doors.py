@@ -52,6 +52,7 @@ GOOD = (
         mutation_id=ID,
     ),
     mutations.orchestration_executions_pruned("o:1", [1, 2], mutation_id=ID),
+    mutations.orchestration_executions_pruned_before("o:1", 2, mutation_id=ID),
     mutations.orchestration_instance_deleted("o:1", incarnation=0, mutation_id=ID),
 )
 

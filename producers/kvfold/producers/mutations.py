@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from kvfold.schemas.bodies import Body, Event, ExecutionsPruned, InstanceDeleted, QuotaSet
+from kvfold.schemas.bodies import (
+    Body,
+    Event,
+    ExecutionsPruned,
+    ExecutionsPrunedV2,
+    InstanceDeleted,
+    QuotaSet,
+)
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.precondition import ANY, Precondition
@@ -26,6 +33,7 @@ __all__ = [
     "deployment_undeployed",
     "orchestration_events",
     "orchestration_executions_pruned",
+    "orchestration_executions_pruned_before",
     "orchestration_instance_deleted",
     "orchestration_started",
 ]
@@ -211,6 +219,17 @@ def orchestration_executions_pruned(
     """Removes exactly these executions, with the keys that they wrote last unless `keep_values` (row O14)."""
     body = ExecutionsPruned.model_construct(execution_ids=tuple(execution_ids), keep_values=keep_values)
     return _json("kvfold.orchestration.executions-pruned.v1", scope, body, mutation_id, actor)
+
+
+def orchestration_executions_pruned_before(
+    scope: str, before: int, *, keep_values: bool = False, mutation_id: str = "", actor: str | None = None
+) -> Mutation:
+    """Removes every execution below `before`, with the keys that they wrote last unless `keep_values` (row O14).
+
+    Known from format level 2 on (`kvfold format raise`).
+    """
+    body = ExecutionsPrunedV2.model_construct(before=before, keep_values=keep_values)
+    return _json("kvfold.orchestration.executions-pruned.v2", scope, body, mutation_id, actor)
 
 
 def orchestration_instance_deleted(

@@ -99,6 +99,20 @@ class OrchestrationClient:
         assert removed is not None
         return removed
 
+    def prune_before(self, instance_id: str, execution_id: int, *, keep_values: bool = False) -> int:
+        """As `prune`, of every execution below this one. Needs format level 2 (`kvfold format raise`).
+
+        Raises:
+            ConflictError: `unknown-instance`, or `current-execution` where the current one is below it.
+            RejectedError: `unknown-type`: the log has format level 1.
+        """
+        mutation = mutations.orchestration_executions_pruned_before(
+            orchestration_scope(instance_id), execution_id, keep_values=keep_values, actor=self._actor
+        )
+        removed = applied(self._producer.execute(mutation, self._timeout_s)).removed
+        assert removed is not None
+        return removed
+
     def delete_instance(self, instance_id: str, *, incarnation: int | None = None) -> None:
         """Removes the instance with all its rows (row O16); with `incarnation`, only if it is still that one.
 

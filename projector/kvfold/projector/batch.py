@@ -43,9 +43,9 @@ from kvfold.projector.tables import (
     PartitionState,
     Row,
 )
-from kvfold.schemas.bodies import ExecutionsPruned, FormatRaised
+from kvfold.schemas.bodies import ExecutionsPrunedV2, FormatRaised
 from kvfold.schemas.codec import fingerprint
-from kvfold.schemas.form import Formed, Unformed, check_form, rejected
+from kvfold.schemas.form import Formed, Unformed, below_level, check_form, rejected
 from kvfold.schemas.limits import DEDUPE_WINDOW_MS, DETAIL_CHARS_MAX
 from kvfold.schemas.outcome import Decision, DecisionStatus
 from kvfold.schemas.record import Record
@@ -60,6 +60,7 @@ __all__ = [
     "RangeNeed",
     "SeenId",
     "Step",
+    "check_level",
     "cut",
     "needs",
     "prepare",
@@ -74,13 +75,11 @@ Step = tuple[Record, Formed | Unformed]
 
 
 class FormatAheadError(Exception):
-    """The log raises its format level above this release's: the partition waits for an upgrade at this record."""
+    """The partition's format level is, or is now raised, above this release's: it waits for an upgrade at `offset`."""
 
-    def __init__(self, record: Record, level: int) -> None:
-        super().__init__(
-            f"{record.position} raises the format level to {level}; this release knows {FORMAT_LEVEL}"
-        )
-        self.offset = record.offset
+    def __init__(self, what: str, level: int, offset: int) -> None:
+        super().__init__(f"{what} {level}; this release knows {FORMAT_LEVEL}")
+        self.offset = offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +202,7 @@ def needs(steps: Sequence[Step]) -> Needs:
                     result.deployment_keys.add((mutation.scope, mutation.namespace, mutation.subject))
             case Family.ORCHESTRATION:
                 result.instances.add(mutation.scope)
-                if isinstance(formed.body, ExecutionsPruned):
+                if isinstance(formed.body, ExecutionsPrunedV2):
                     result.range = RangeNeed("orchestration_execution", mutation.scope)
             case Family.SYSTEM:
                 pass
@@ -217,8 +216,10 @@ def project(steps: Sequence[Step], loaded: Loaded, *, partition: int, offset_nex
     be beyond the last record + 1. Decisions depend on nothing but records and `loaded`.
 
     Raises:
-        FormatAheadError: at a record that raises the level above this release's; fold what is before it.
+        FormatAheadError: at a record that raises the level above this release's; fold what is before it. Or at once,
+            where a later release has folded such a record.
     """
+    check_level(loaded.partition)
     batch = Batch(partition, loaded.partition.offset_next, loaded.partition)
     assert offset_next >= batch.offset_expected, "the offset never goes back"
     projection = _Projection(batch, loaded)
@@ -227,6 +228,16 @@ def project(steps: Sequence[Step], loaded: Loaded, *, partition: int, offset_nex
         projection.step(record, formed)
     batch.state = projection.state(steps[-1][0] if steps else None, offset_next)
     return batch
+
+
+def check_level(state: PartitionState) -> None:
+    """A partition that a later release has brought above this release's level is left alone.
+
+    Raises:
+        FormatAheadError: this release does not know what the records from here on mean.
+    """
+    if state.format_level > FORMAT_LEVEL:
+        raise FormatAheadError("the partition has format level", state.format_level, state.offset_next)
 
 
 class _Projection:
@@ -260,6 +271,8 @@ class _Projection:
     def step(self, record: Record, formed: Formed | Unformed) -> None:
         self._time_ms = max(self._time_ms, record.timestamp_ms)
         place = Place(record.partition, record.offset, self._time_ms)
+        if formed.level > self._format_level:
+            formed = below_level(formed)
         if isinstance(formed, Unformed):
             self._record_unformed(formed, place)
         else:
@@ -304,7 +317,8 @@ class _Projection:
 
     def _check_level(self, formed: Formed, record: Record) -> None:
         if isinstance(formed.body, FormatRaised) and formed.body.level > FORMAT_LEVEL:
-            raise FormatAheadError(record, formed.body.level)
+            what = f"{record.position} raises the format level to"
+            raise FormatAheadError(what, formed.body.level, record.offset)
 
     def _scope_state(self, formed: Formed) -> ScopeState:
         loaded, mutation = self._loaded, formed.mutation

@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from kvfold.log.port import Bounds, Log, LogReader
+from kvfold.projector.batch import FormatAheadError, check_level
 from kvfold.projector.ownership import Claims
 from kvfold.projector.partition import PartitionFold, check_take_over
 from kvfold.projector.postgres_store import PostgresStore
@@ -102,11 +103,14 @@ class Control:
         try:
             self._claims.fence(partition, epoch)
             state = self._store.state(partition)
+            check_level(state)
             if self._reader is None:
                 self._reader = self._log.reader()
             check_take_over(self._reader, state, partition, self._bounds[partition])
         except LogDivergedError as error:
             self._shared.paused(partition, error.code, str(error))
+        except FormatAheadError as error:
+            self._shared.paused(partition, "format-level-ahead", str(error))
         except UnavailableError as error:
             self._store.reset()
             self._shared.failed(partition, error)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from kvfold.projector.decide.orchestration import pruned_executions
 from kvfold.projector.decide.state import (
     CapsuleState,
     DeploymentState,
@@ -40,7 +41,7 @@ from kvfold.projector.tables import (
 from kvfold.schemas.bodies import (
     CustomStatusUpdated,
     Event,
-    ExecutionsPruned,
+    ExecutionsPrunedV2,
     InstanceDeleted,
     KeyValueCleared,
     KeyValuesCleared,
@@ -193,12 +194,12 @@ def _fold_orchestration(state: OrchestrationState, formed: Formed, place: Place)
             return _start(formed, body, place)
         case OrchestrationEvents() as body:
             return _EventFold(formed, body, state, place).changes()
-        case ExecutionsPruned() as body:
-            pruned = tuple(sorted(state.executions.intersection(body.execution_ids)))
+        case ExecutionsPrunedV2() as body:
+            pruned = tuple(sorted(pruned_executions(body, state.executions)))
             rows = ("orchestration_event", "orchestration_execution")
             ranges = tuple(RangeRemoval(table, scope, execution_ids=pruned) for table in rows if pruned)
-            # Keys go by the ids that the record names, also of executions whose rows went before (row O14).
-            stale = () if body.keep_values else _written_by(state.kv, set(body.execution_ids))
+            # Keys go by what the record means, also of executions whose rows went before (row O14).
+            stale = () if body.keep_values else _written_by(state.kv, body)
             return Changes(removals=tuple(("orchestration_kv", (scope, key)) for key in stale), ranges=ranges)
         case InstanceDeleted():
             tables = (
@@ -212,8 +213,9 @@ def _fold_orchestration(state: OrchestrationState, formed: Formed, place: Place)
             raise AssertionError(f"no fold for {formed.mutation.type}")
 
 
-def _written_by(kv: Mapping[str, KvEntry], executions: set[int]) -> tuple[str, ...]:
-    return tuple(sorted(key for key, row in kv.items() if row.execution_id in executions))
+def _written_by(kv: Mapping[str, KvEntry], body: ExecutionsPrunedV2) -> tuple[str, ...]:
+    writers = pruned_executions(body, {row.execution_id for row in kv.values()})
+    return tuple(sorted(key for key, row in kv.items() if row.execution_id in writers))
 
 
 def _start(formed: Formed, body: Started, place: Place) -> Changes:

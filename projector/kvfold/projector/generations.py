@@ -36,6 +36,7 @@ __all__ = [
     "GenerationState",
     "GenerationStateError",
     "bind_log",
+    "check_set_up",
     "create_generation",
     "ensure_serving_generation",
     "find_generation",
@@ -134,6 +135,22 @@ def serving_generation(connection: Connection[Any]) -> int:
     row = connection.execute("SELECT serving FROM kvfold.pointer").fetchone()
     assert row is not None, "the catalogue has its pointer"
     return int(row[0])
+
+
+def check_set_up(connection: Connection[Any]) -> None:
+    """Makes sure that a projector of this release, or of a later one, has set the database up.
+
+    Raises:
+        LogMisconfiguredError: it was never set up, or by an older release alone.
+    """
+    row = connection.execute(
+        "SELECT to_regclass('kvfold.pointer'), to_regclass('kvfold.projector')"
+    ).fetchone()
+    assert row is not None
+    if None in row:
+        raise LogMisconfiguredError(
+            "no projector of this release has run on this database yet: start `kvfold projector` (or `kvfold dev`) first"
+        )
 
 
 def bind_log(connection: Connection[Any], log: LogDescription) -> None:

@@ -21,6 +21,7 @@ from kvfold.projector.postgres_store import translated
 from kvfold.projector.statements import sql_file
 from kvfold.schemas.errors import StoreUnavailableError
 from kvfold.schemas.limits import DEDUPE_WINDOW_MS
+from kvfold.schemas.types import FORMAT_LEVEL
 
 __all__ = ["Claims", "Shares", "fold_session_name"]
 
@@ -73,6 +74,7 @@ class Claims:
             StoreUnavailableError: Postgres is away; what was held stays valid until it expires or is taken.
         """
         with translated():
+            self._execute("announce", format_level=FORMAT_LEVEL)
             self._execute("join")
             held: dict[int, int] = dict(self._execute("renew").fetchall())
             row = self._execute("free").fetchone()

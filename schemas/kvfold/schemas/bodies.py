@@ -22,6 +22,7 @@ __all__ = [
     "CustomStatusUpdated",
     "Event",
     "ExecutionsPruned",
+    "ExecutionsPrunedV2",
     "FormatRaised",
     "InstanceDeleted",
     "KeyValueCleared",
@@ -172,6 +173,14 @@ class ExecutionsPruned(Body):
     keep_values: bool = False
 
 
+class ExecutionsPrunedV2(Body):
+    """`orchestration.executions-pruned`, version 2: also every execution below `before`, without naming each."""
+
+    before: _Id
+    execution_ids: Annotated[tuple[_Id, ...], Field(max_length=_EVENTS_MAX, strict=False)] = ()
+    keep_values: bool = False
+
+
 class InstanceDeleted(Body):
     """`orchestration.instance-deleted`: with `incarnation`, only if it is still that one."""
 
@@ -183,6 +192,7 @@ BODY_MODELS: Final[dict[str, type[Body]]] = {
     "kvfold.orchestration.started.v1": Started,
     "kvfold.orchestration.events.v1": OrchestrationEvents,
     "kvfold.orchestration.executions-pruned.v1": ExecutionsPruned,
+    "kvfold.orchestration.executions-pruned.v2": ExecutionsPrunedV2,
     "kvfold.orchestration.instance-deleted.v1": InstanceDeleted,
     "kvfold.system.format-raised.v1": FormatRaised,
 }

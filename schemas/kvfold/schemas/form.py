@@ -1,7 +1,10 @@
 """The form of a record: everything that is judged before any state is looked at.
 
-The order of the checks is part of format level 1 and never changes: codec, partition (of known types), type, the
-scope's name, the parts that the type asks for, the JSON body. What fails here never enters the index of mutation ids.
+The order of the checks never changes: codec, partition (of known types), type, the scope's name, the parts that the type
+asks for, the JSON body. What fails here never enters the index of mutation ids.
+
+The partition's format level is state, and is not looked at here. A type that begins above it is for the fold what it is
+for a release that does not know it: `below_level`.
 """
 
 from __future__ import annotations
@@ -20,26 +23,38 @@ from kvfold.schemas.outcome import Decision, DecisionStatus
 from kvfold.schemas.partitioning import partition_of, system_scope
 from kvfold.schemas.record import Record
 from kvfold.schemas.types import MUTATION_TYPES, BodyKind, Family, MutationType, SubjectRule
+from kvfold.schemas.upcast import upcast
 
-__all__ = ["Formed", "Unformed", "check_form", "check_mutation", "rejected"]
+__all__ = ["Formed", "Unformed", "below_level", "check_form", "check_mutation", "rejected"]
+
+_UNKNOWN_TYPE = "the type is not known at the partition's format level"
 
 
 class Formed(NamedTuple):
-    """A mutation in good form, with its row of the type table and its body, parsed where that is JSON."""
+    """A mutation in good form, with its row of the type table and its body, parsed and upcast where that is JSON."""
 
     mutation: Mutation
     type: MutationType
     body: Body | None
 
+    @property
+    def level(self) -> int:
+        """The format level from which on the type is known."""
+        return self.type.level
+
 
 @dataclass(frozen=True, slots=True)
 class Unformed:
-    """A record that is refused for its form, and as much of it as could be read."""
+    """A record that is refused for its form, and as much of it as could be read.
+
+    `level` is the format level at which this is the judgement: the one at which the type begins, where it has one.
+    """
 
     decision: Decision
     scope: str | None
     id: str | None
     type: str | None
+    level: int = 1
 
 
 def rejected(code: str, detail: str) -> Decision:
@@ -53,20 +68,30 @@ def check_form(record: Record, partition_count: int) -> Formed | Unformed:
     if isinstance(decoded, Malformed):
         return Unformed(rejected("malformed", decoded.detail), decoded.scope, decoded.id, decoded.type)
     assert record.key is not None, "a record that decodes has a key"
-    if _partition(record.key, partition_count) != record.partition and decoded.type in _KNOWN:
+    row = _KNOWN.get(decoded.type)
+    if _partition(record.key, partition_count) != record.partition and row is not None:
         decision = rejected("wrong-partition", "the record's key belongs to another partition (murmur2)")
-        return Unformed(decision, decoded.scope, decoded.id, decoded.type)
+        return Unformed(decision, decoded.scope, decoded.id, decoded.type, row.level)
     formed = check_mutation(decoded, partition_count)
     if isinstance(formed, Decision):
-        return Unformed(formed, decoded.scope, decoded.id, decoded.type[:256])
+        level = 1 if row is None else row.level
+        return Unformed(formed, decoded.scope, decoded.id, decoded.type[:256], level)
     return formed
+
+
+def below_level(formed: Formed | Unformed) -> Unformed:
+    """The judgement in a partition whose level is below the type's: the one of a release that does not know the type."""
+    decision = rejected("unknown-type", _UNKNOWN_TYPE)
+    if isinstance(formed, Unformed):
+        return replace(formed, decision=decision)
+    return Unformed(decision, formed.mutation.scope, formed.mutation.id, formed.mutation.type)
 
 
 def check_mutation(mutation: Mutation, partition_count: int) -> Formed | Decision:
     """The part of `check_form` that needs no record: the door judges by it too, before it appends."""
     row = _KNOWN.get(mutation.type)
     if row is None:
-        return rejected("unknown-type", "the type is not known at the partition's format level")
+        return rejected("unknown-type", _UNKNOWN_TYPE)
     problem = _scope_problem(row.family, mutation.scope, partition_count) or _parts_problem(mutation, row)
     if problem is not None:
         return rejected("malformed", problem)
@@ -76,7 +101,7 @@ def check_mutation(mutation: Mutation, partition_count: int) -> Formed | Decisio
     if len(mutation.body) > JSON_BODY_BYTES_MAX:
         return rejected("too-large", f"the JSON body is longer than {JSON_BODY_BYTES_MAX} bytes")
     try:
-        return Formed(mutation, row, parse_body(mutation.type, mutation.body))
+        return Formed(mutation, row, upcast(parse_body(mutation.type, mutation.body)))
     except UnknownEventKindError as error:
         return rejected("unknown-type", str(error))
     except InvalidError as error:

@@ -142,6 +142,8 @@ def _message(row: MutationType) -> dict[str, Any]:
     }
     if not row.implemented:
         return message | {"x-reserved": True}
+    if row.level > 1:
+        message["x-format-level"] = row.level
     match row.body:
         case BodyKind.JSON:
             description = f"At most {JSON_BODY_BYTES_MAX} bytes, strict JSON."

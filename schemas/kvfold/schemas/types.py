@@ -1,8 +1,9 @@
-"""The table of mutation types at format level 1 (contract, "A log record").
+"""The table of mutation types, each with the format level at which it begins (contract, "A log record").
 
 A type's row never changes for records that are in the log: a new rule is a new version of the type, at a higher
-format level. Until 1.0 the rows with `implemented=False` are reserved: the fold answers `rejected unknown-type`, the
-door refuses them, and no golden record of them is written.
+format level, and a partition that is below it answers `rejected unknown-type`. Until 1.0 the rows with
+`implemented=False` are reserved: the fold answers `rejected unknown-type`, the door refuses them, and no golden record of
+them is written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kvfold.schemas.precondition import PreconditionKind
 
 __all__ = ["FORMAT_LEVEL", "MUTATION_TYPES", "BodyKind", "Family", "MutationType", "SubjectRule"]
 
-FORMAT_LEVEL: Final = 1
+FORMAT_LEVEL: Final = 2
 """The highest format level that this release can fold."""
 
 
@@ -52,7 +53,9 @@ _BY_CONTENT = _EXISTENCE | {PreconditionKind.SHA256}
 
 @dataclass(frozen=True, slots=True)
 class MutationType:
-    """One row of the table. `is_range` marks mutations whose effect is over a range of keys."""
+    """One row of the table. `is_range` marks mutations whose effect is over a range of keys; `level` is the format
+    level from which on the type is known.
+    """
 
     name: str
     family: Family
@@ -62,11 +65,16 @@ class MutationType:
     preconditions: frozenset[PreconditionKind] = _UNCONDITIONAL
     is_range: bool = False
     implemented: bool = True
+    level: int = 1
 
 
-def _orchestration(verb: str, *, is_range: bool = False, implemented: bool = False) -> MutationType:
-    name = f"kvfold.orchestration.{verb}.v1"
-    return MutationType(name, Family.ORCHESTRATION, BodyKind.JSON, is_range=is_range, implemented=implemented)
+def _orchestration(
+    verb: str, *, is_range: bool = False, implemented: bool = False, version: int = 1, level: int = 1
+) -> MutationType:
+    name = f"kvfold.orchestration.{verb}.v{version}"
+    return MutationType(
+        name, Family.ORCHESTRATION, BodyKind.JSON, is_range=is_range, implemented=implemented, level=level
+    )
 
 
 _CAPSULE, _DEPLOYMENT = Family.CAPSULE, Family.DEPLOYMENT
@@ -107,6 +115,7 @@ _TABLE = (
     _orchestration("started", implemented=True),
     _orchestration("events", implemented=True),
     _orchestration("executions-pruned", is_range=True, implemented=True),
+    _orchestration("executions-pruned", is_range=True, implemented=True, version=2, level=2),
     _orchestration("instance-deleted", is_range=True, implemented=True),
     _orchestration("turn"),
     _orchestration("activity-completed"),
@@ -121,4 +130,4 @@ _TABLE = (
 )
 
 MUTATION_TYPES: Final[dict[str, MutationType]] = {row.name: row for row in _TABLE}
-"""Every type of format level 1, by its full name."""
+"""Every type that this release knows, by its full name."""

@@ -39,6 +39,7 @@ _COMMANDS: Final = {
     "dev": "kvfold.deploy.cli.servers:dev",
     "drop": "kvfold.deploy.cli.generations:drop",
     "emit": "kvfold.deploy.cli.emit:emit",
+    "format": "kvfold.deploy.cli.format:format_",
     "gateway": "kvfold.deploy.cli.servers:gateway",
     "generations": "kvfold.deploy.cli.generations:generations",
     "get": "kvfold.deploy.cli.entries:get",

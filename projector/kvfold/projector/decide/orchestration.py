@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kvfold.projector.decide.state import OrchestrationState
 from kvfold.schemas.bodies import (
     Body,
     Event,
-    ExecutionsPruned,
+    ExecutionsPrunedV2,
     InstanceDeleted,
     KeyValueCleared,
     KeyValuesCleared,
@@ -19,7 +21,7 @@ from kvfold.schemas.limits import ORCHESTRATION_KV_KEYS_MAX, ORCHESTRATION_KV_VA
 from kvfold.schemas.names import utf8_length
 from kvfold.schemas.outcome import Decision, DecisionStatus
 
-__all__ = ["decide_orchestration"]
+__all__ = ["decide_orchestration", "pruned_executions"]
 
 
 def decide_orchestration(formed: Formed, state: OrchestrationState) -> Decision:
@@ -34,10 +36,11 @@ def decide_orchestration(formed: Formed, state: OrchestrationState) -> Decision:
     match body:
         case OrchestrationEvents():
             return _decide_events(body, state)
-        case ExecutionsPruned():
-            if state.instance.execution_id in body.execution_ids:
+        case ExecutionsPrunedV2():
+            current = state.instance.execution_id
+            if current < body.before or current in body.execution_ids:
                 return _conflict("current-execution")
-            removed = len(state.executions.intersection(body.execution_ids))
+            removed = len(pruned_executions(body, state.executions))
             return Decision(DecisionStatus.APPLIED, removed=removed)
         case InstanceDeleted():
             if body.incarnation not in (None, state.instance.incarnation):
@@ -45,6 +48,12 @@ def decide_orchestration(formed: Formed, state: OrchestrationState) -> Decision:
             return Decision(DecisionStatus.APPLIED, removed=1)
         case Body() | None:
             raise AssertionError(f"no decision for {formed.mutation.type}")
+
+
+def pruned_executions(body: ExecutionsPrunedV2, executions: Iterable[int]) -> frozenset[int]:
+    """Which of these executions the record means."""
+    named = frozenset(body.execution_ids)
+    return frozenset(number for number in executions if number < body.before or number in named)
 
 
 def _decide_events(body: OrchestrationEvents, state: OrchestrationState) -> Decision:
