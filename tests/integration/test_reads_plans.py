@@ -80,8 +80,10 @@ def test_every_read_of_a_table_that_grows_is_by_index(rows: ProjectionRows) -> N
             assert filtered <= {"value", *(OF_THE_PAST if name in READS_OF_THE_PAST else ())}, (name, node)
             assert "Join Filter" not in node, (name, node)
             if table == "decision":
-                sign = ">=" if name == "offset_at_time" else "="
+                sign = ">=" if name in ("offset_at_time", "history") else "="
                 assert f"record_offset {sign}" in node["Index Cond"], (name, node)
+                if name == "history":
+                    assert node["Index Name"] == "decision_scope" and "scope =" in node["Index Cond"], node
     assert seen == set(TABLES_THAT_GROW)
 
 

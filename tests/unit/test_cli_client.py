@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from urllib.parse import unquote
 
 import httpx
 import pytest
 
 from kvfold.deploy.http_client import KvfoldClient, RefusedError, ServerAwayError, event_headers
+from kvfold.deploy.scopes import key_url
+from kvfold.http.query_strings import parse_query
 from kvfold.producers.cloudevent_http import from_binary
 
 IDENTITY = "0197a2b4-0000-7000-8000-000000000001"
@@ -91,3 +94,19 @@ def test_a_redirect_is_never_followed() -> None:
     moved = httpx.Response(307, headers={"location": "http://elsewhere.test/"})
     with client(lambda request: moved) as asked, pytest.raises(RefusedError):
         asked.get("/v1/anything")
+
+
+@pytest.mark.row("X8")
+@pytest.mark.parametrize("key", ["..", "", "a/./+b", "%2B", "ü&="])
+def test_parameters_go_beside_a_key_in_the_query(key: str) -> None:
+    asked_for: list[httpx.URL] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked_for.append(request.url)
+        return httpx.Response(200)
+
+    with client(handle) as asked:
+        asked.get(key_url("/v1/instances/i/kv", key), as_of="2026-01-31T12:00:00+01:00", limit=None)
+    query = parse_query(asked_for[0].query, {"as_of", "key"})
+    found = query.get("key", unquote(asked_for[0].raw_path.split(b"/kv/")[-1].split(b"?")[0].decode()))
+    assert (query["as_of"], found) == ("2026-01-31T12:00:00+01:00", key)

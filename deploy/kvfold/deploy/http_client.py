@@ -68,7 +68,8 @@ class KvfoldClient:
             ServerAwayError: no answer, or 5xx.
         """
         given = {name: value for name, value in parameters.items() if value is not None}
-        return self._asked("GET", url, params=given or None)
+        # Merged, since `params` would put them in the place of a query that is there: a key's, for one.
+        return self._asked("GET", str(httpx.URL(url).copy_merge_params(given)) if given else url)
 
     def mutate(self, attributes: dict[str, str], body: bytes | None) -> dict[str, Any]:
         """Sends one mutation as a CloudEvent in binary mode and gives its decision, also one that did not apply.

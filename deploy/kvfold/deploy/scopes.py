@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 from urllib.parse import quote
 
 from kvfold.schemas.errors import InvalidError
@@ -18,6 +19,8 @@ class CapsuleScope:
     principal: str
     capsule_id: str
 
+    family: ClassVar = "capsule"
+
     @property
     def base(self) -> str:
         """The path of its routes."""
@@ -30,6 +33,8 @@ class DeploymentScope:
 
     deployment_id: str
 
+    family: ClassVar = "deployment"
+
     @property
     def base(self) -> str:
         """The path of its routes."""
@@ -41,6 +46,8 @@ class InstanceScope:
     """`o:ID`."""
 
     instance_id: str
+
+    family: ClassVar = "orchestration"
 
     @property
     def base(self) -> str:

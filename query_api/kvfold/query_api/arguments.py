@@ -9,6 +9,7 @@ from uuid import UUID
 from kvfold.http.call import Call
 from kvfold.http.routes import Parameter
 from kvfold.schemas.errors import InvalidError, UnavailableError
+from kvfold.schemas.form import scope_problem
 from kvfold.schemas.limits import (
     DEPLOYMENT_KEY_BYTES_MAX,
     PAGE_LIMIT_DEFAULT,
@@ -28,6 +29,7 @@ from kvfold.schemas.names import (
     namespace_suffixes,
     utf8_length,
 )
+from kvfold.schemas.types import Family
 
 __all__ = [
     "CURSOR",
@@ -41,6 +43,7 @@ __all__ = [
     "capsule_prefix",
     "cursor",
     "deployment_key",
+    "family_and_scope",
     "instance_id",
     "instance_key",
     "is_listed",
@@ -73,6 +76,7 @@ MIN_POSITION: Final = Parameter(
     {"type": "string", "examples": ["3:1042", "0:12,3:1042"]},
 )
 
+_FAMILIES: Final = frozenset({"capsule", "deployment", "orchestration"})
 _LIMIT: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 _WAIT: Final = re.compile(r"(0|[1-9][0-9]?)(\.[0-9]{1,6})?", re.ASCII)
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
@@ -210,6 +214,23 @@ def mutation_scope(call: Call) -> str | None:
     if scope is not None and not 0 < utf8_length(scope) <= RECORD_KEY_BYTES_MAX:
         raise InvalidError(f"a scope has 1 to {RECORD_KEY_BYTES_MAX} bytes", code="malformed-scope")
     return scope
+
+
+def family_and_scope(call: Call) -> tuple[Family, str]:
+    """`{family}` and `{scope}`, a record key of that family.
+
+    Raises:
+        InvalidError: `malformed-family`, `malformed-scope`.
+    """
+    name, scope = call.path["family"], call.path["scope"]
+    if name not in _FAMILIES:
+        raise InvalidError("the family is capsule, deployment or orchestration", code="malformed-family")
+    family = Family(name)
+    # Partition counts matter to system scopes only.
+    problem = scope_problem(family, scope, 1)
+    if problem is not None:
+        raise InvalidError(problem, code="malformed-scope")
+    return family, scope
 
 
 def plain_prefix(call: Call) -> str:

@@ -6,6 +6,7 @@ from kvfold.http.routes import Route
 from kvfold.query_api.capsules import capsule_routes
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.deployments import deployment_routes
+from kvfold.query_api.history import history_routes
 from kvfold.query_api.instances import instance_routes
 from kvfold.query_api.mutations import mutation_routes
 from kvfold.query_api.operations import operation_routes
@@ -24,5 +25,6 @@ def read_routes(context: ReadContext) -> list[Route]:
         *capsule_routes(context),
         *deployment_routes(context),
         *mutation_routes(context),
+        *history_routes(context),
         *operation_routes(context),
     ]

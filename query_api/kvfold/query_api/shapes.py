@@ -11,6 +11,8 @@ __all__ = [
     "Generation",
     "Generations",
     "Health",
+    "History",
+    "HistoryItem",
     "Instance",
     "InstanceItem",
     "InstanceKv",
@@ -207,3 +209,31 @@ class Readiness(BaseModel):
 
     status: Literal["ready"]
     generation: int
+
+
+class HistoryItem(BaseModel):
+    """A record and what became of it; `keys` are those that a record without a key changed."""
+
+    position: str
+    time: str
+    id: str | None
+    type: str | None
+    namespace: str | None
+    key: str | None
+    prefix: str | None
+    keys: list[str]
+    actor: str | None
+    status: Literal["applied", "conflict", "rejected"]
+    code: str | None
+    version: int | None
+    removed: int | None
+    detail: str | None
+    repeat_of: str | None
+
+
+class History(BaseModel):
+    """A page of a scope's history, newest first."""
+
+    history: list[HistoryItem]
+    next_cursor: str | None
+    kept_from: str

@@ -25,7 +25,7 @@ from kvfold.schemas.record import Record
 from kvfold.schemas.types import MUTATION_TYPES, BodyKind, Family, MutationType, SubjectRule
 from kvfold.schemas.upcast import upcast
 
-__all__ = ["Formed", "Unformed", "below_level", "check_form", "check_mutation", "rejected"]
+__all__ = ["Formed", "Unformed", "below_level", "check_form", "check_mutation", "rejected", "scope_problem"]
 
 _UNKNOWN_TYPE = "the type is not known at the partition's format level"
 
@@ -92,7 +92,7 @@ def check_mutation(mutation: Mutation, partition_count: int) -> Formed | Decisio
     row = _KNOWN.get(mutation.type)
     if row is None:
         return rejected("unknown-type", _UNKNOWN_TYPE)
-    problem = _scope_problem(row.family, mutation.scope, partition_count) or _parts_problem(mutation, row)
+    problem = scope_problem(row.family, mutation.scope, partition_count) or _parts_problem(mutation, row)
     if problem is not None:
         return rejected("malformed", problem)
     if row.body is not BodyKind.JSON:
@@ -149,7 +149,7 @@ def _parts_problem(mutation: Mutation, row: MutationType) -> str | None:
 
 
 @lru_cache(maxsize=65_536)
-def _scope_problem(family: Family, scope: str, partition_count: int) -> str | None:
+def scope_problem(family: Family, scope: str, partition_count: int) -> str | None:
     """What is wrong with a record key as a scope of the family, None if nothing."""
     match family:
         case Family.CAPSULE:

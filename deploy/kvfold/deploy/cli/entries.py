@@ -34,6 +34,11 @@ _expect = click.option(
     metavar="PRECONDITION",
     help="any, absent, present, version:N[,M], sha256:HEX[,HEX], each of the last two also as not:…; 'any' if not given.",
 )
+_as_of = click.option(
+    "--as-of",
+    metavar="POSITION|TIME",
+    help="Read the past: as of a position such as 3:1042, or a time such as 2026-01-31T12:00:00Z.",
+)
 _id = click.option("--id", "mutation_id", metavar="UUID", help="The mutation's id: repeating it is safe.")
 
 
@@ -41,8 +46,9 @@ _id = click.option("--id", "mutation_id", metavar="UUID", help="The mutation's i
 @click.argument("scope")
 @click.argument("key")
 @_namespace
+@_as_of
 @_json
-def get(scope: str, key: str, namespace: str | None, as_json: bool) -> None:
+def get(scope: str, key: str, namespace: str | None, as_of: str | None, as_json: bool) -> None:
     """Print the value of a KEY, byte for byte; exit code 1 if there is none.
 
     SCOPE is d:DEPLOYMENT, c:PRINCIPAL:capsule:ID or o:INSTANCE.
@@ -51,6 +57,7 @@ def get(scope: str, key: str, namespace: str | None, as_json: bool) -> None:
     Example:
       kvfold get d:dep-1 settings.json
       kvfold get c:alice:capsule:notes todo --json
+      kvfold get d:dep-1 settings.json --as-of 2026-01-31T12:00:00Z
     """
     from kvfold.deploy.http_client import RefusedError
     from kvfold.deploy.scopes import InstanceScope, key_url
@@ -58,7 +65,9 @@ def get(scope: str, key: str, namespace: str | None, as_json: bool) -> None:
     place = _parsed(scope)
     with _client() as client:
         try:
-            answer = client.get(key_url(f"{place.base}/kv{_namespace_part(place, namespace)}", key))
+            answer = client.get(
+                key_url(f"{place.base}/kv{_namespace_part(place, namespace)}", key), as_of=as_of
+            )
         except RefusedError as refused:
             if refused.status == 404:
                 fail(f"there is no {key!r} in {scope}", EXIT_REFUSED)
@@ -141,8 +150,11 @@ def delete(
 @click.option("--prefix", default="", help="Only keys that begin with this.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many keys; all if not given.")
 @_namespace
+@_as_of
 @_json
-def list_keys(scope: str, prefix: str, limit: int | None, namespace: str | None, as_json: bool) -> None:
+def list_keys(
+    scope: str, prefix: str, limit: int | None, namespace: str | None, as_of: str | None, as_json: bool
+) -> None:
     """List the keys of a SCOPE in byte order, one a line; with --json an object a line.
 
     \b
@@ -152,7 +164,7 @@ def list_keys(scope: str, prefix: str, limit: int | None, namespace: str | None,
     """
     place = _parsed(scope)
     with _client() as client:
-        for number, entry in enumerate(_entries(client, place, namespace, prefix, limit)):
+        for number, entry in enumerate(_entries(client, place, namespace, prefix, limit, as_of)):
             if limit is not None and number >= limit:
                 break
             if as_json:
@@ -162,14 +174,19 @@ def list_keys(scope: str, prefix: str, limit: int | None, namespace: str | None,
 
 
 def _entries(
-    client: KvfoldClient, place: Scope, namespace: str | None, prefix: str, limit: int | None
+    client: KvfoldClient,
+    place: Scope,
+    namespace: str | None,
+    prefix: str,
+    limit: int | None,
+    as_of: str | None,
 ) -> Iterator[dict[str, Any]]:
     """The entries of a scope, page by page: at least their keys."""
     from kvfold.deploy.scopes import DeploymentScope, InstanceScope
 
     if isinstance(place, InstanceScope):
         _refuse_namespace(namespace)
-        yield from _instance_entries(client.get(f"{place.base}/kv").json(), prefix)
+        yield from _instance_entries(client.get(f"{place.base}/kv", as_of=as_of).json(), prefix)
         return
     of_deployment = isinstance(place, DeploymentScope)
     collection = f"{place.base}/{'objects' if of_deployment else 'keys'}"
@@ -180,9 +197,18 @@ def _entries(
     page_limit = min(limit or _PAGE_LIMIT, _PAGE_LIMIT)
     cursor: str | None = None
     while True:
-        page = client.get(
-            collection, namespace=namespace, prefix=prefix or None, cursor=cursor, limit=page_limit
-        ).json()
+        answer = client.get(
+            collection,
+            namespace=namespace,
+            prefix=prefix or None,
+            cursor=cursor,
+            limit=page_limit,
+            as_of=as_of,
+        )
+        page = answer.json()
+        if as_of is not None:
+            # A time was looked up for the first page; all others are of the same position.
+            as_of = answer.headers["X-Kvfold-Position"]
         for entry in page["objects" if of_deployment else "keys"]:
             yield entry if of_deployment else {"key": entry}
         cursor = page["next_cursor"]

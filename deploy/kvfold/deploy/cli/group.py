@@ -43,6 +43,7 @@ _COMMANDS: Final = {
     "gateway": "kvfold.deploy.cli.servers:gateway",
     "generations": "kvfold.deploy.cli.generations:generations",
     "get": "kvfold.deploy.cli.entries:get",
+    "history": "kvfold.deploy.cli.history:history",
     "list": "kvfold.deploy.cli.entries:list_keys",
     "log": "kvfold.deploy.cli.log:log",
     "projector": "kvfold.deploy.cli.projector:projector",
