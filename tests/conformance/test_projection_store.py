@@ -12,7 +12,16 @@ from kvfold.projector.memory_store import MemoryStore
 from kvfold.projector.partition import PartitionFold
 from kvfold.projector.store import FencedError, ProjectionStore
 from kvfold.schemas.record import Record
-from support.mutations import capsule_set, record_of
+from support.mutations import (
+    batch_delete,
+    batch_set,
+    capsule_batch,
+    capsule_set,
+    instance_events,
+    instance_started,
+    key_set,
+    record_of,
+)
 from support.projection import (
     content,
     content_hash,
@@ -104,6 +113,27 @@ def test_a_commit_from_an_old_offset_writes_nothing(store: ProjectionStore, coun
     with pytest.raises(FencedError):
         store.commit(project(steps, loaded, partition=0, offset_next=count), epoch=0)
     assert content(store, [0]) == before
+    store.close()
+
+
+def test_one_record_may_write_many_rows(store: ProjectionStore) -> None:
+    """A batch of one record is small by its decisions, and its rows may still be many."""
+    keys = [f"k{n}" for n in range(1_024)]
+    mutations = [
+        capsule_batch(*map(batch_set, keys)),
+        capsule_batch(*map(batch_set, keys)),
+        capsule_batch(*map(batch_delete, keys)),
+        instance_started(),
+        instance_events(*(key_set(f"k{n % 10}") for n in range(1_024))),
+    ]
+    records = [record_of(mutation, offset=offset) for offset, mutation in enumerate(mutations)]
+    fold_records(store, records, partition=0, partition_count=1, batch_size=1)
+    assert {row[8] for row in store.rows("decision")} == {"applied"}
+    assert [len(list(store.rows(table))) for table in ("capsule_entry", "capsule_entry_history")] == [
+        0,
+        2_048,
+    ]
+    assert len(list(store.rows("orchestration_event"))) == 1_024
     store.close()
 
 

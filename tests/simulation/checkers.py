@@ -130,7 +130,7 @@ class Checkers:
                 record = known.records[known.checked]
                 decision = DecisionRow._make(self._tables["decision"][partition, record.offset])
                 self._identities.check(record, decision)
-                self._versions.check(decision)
+                self._versions.check(record, decision)
                 known.checked += 1
 
     def _check_fold(self) -> None:

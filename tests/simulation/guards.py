@@ -133,9 +133,9 @@ GUARDS: Final = (
         "a commit needs the expected offset",
         _patch(MemoryStore, "commit", _commit_from_any_offset),
         "assertion in memory_store",
-        4,
+        7,
     ),
-    Guard("a commit is all or nothing", nullcontext, "fold", 3, is_transactional=False),
+    Guard("a commit is all or nothing", nullcontext, "fold", 2, is_transactional=False),
     Guard(
         "the next offset is where reading goes on",
         _patch(PartitionFold, "fold", _fold_up_to_last_record),
@@ -149,21 +149,21 @@ GUARDS: Final = (
         "assertion in batch",
         0,
     ),
-    Guard("a range stands alone in its batch", _patch(partition, "cut", _no_cut), "assertion in batch", 0),
+    Guard("a range stands alone in its batch", _patch(partition, "cut", _no_cut), _IDENTITY, 0),
     Guard("an overwritten row moves to history", _patch(_Projection, "_supersede", _do_nothing), "fold", 0),
     Guard(
         "a record sees those before it in its batch",
         _patch(_Projection, "_remember", _do_nothing),
-        "assertion in fold",
+        "fold",
         0,
     ),
     Guard("effective time never steps back", _patch(_Projection, "step", _raw_time), _IDENTITY, 0),
-    Guard("a repeat is one for seven days only", _patch(batch, "DEDUPE_WINDOW_MS", 1 << 60), _IDENTITY, 2),
+    Guard("a repeat is one for seven days only", _patch(batch, "DEDUPE_WINDOW_MS", 1 << 60), _IDENTITY, 1),
     Guard("a repeat is found", _patch(batch, "DEDUPE_WINDOW_MS", -1), _IDENTITY, 0),
     Guard("a repeat has the same content", _patch(batch, "fingerprint", lambda *_, **__: b""), "fold", 0),
     Guard("a secret's body is no content", _patch(batch, "is_secret", lambda _: False), "fold", 0),
     Guard("the partition is murmur2 of the scope", _patch(form, "_partition", _any_partition), "fold", 1),
-    Guard("a version goes on over an undeploy", _patch(fold, "DeploymentScope", _forget_floor), _IDENTITY, 2),
+    Guard("a version goes on over an undeploy", _patch(fold, "DeploymentScope", _forget_floor), "fold", 0),
 )
 
 

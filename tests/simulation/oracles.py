@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvfold.projector.tables import DecisionRow
 from kvfold.schemas.record import Record
@@ -58,13 +60,15 @@ class Versions:
     last: dict[tuple[str, str, str], int] = field(default_factory=dict)
     floor: dict[str, int] = field(default_factory=dict)
 
-    def check(self, decision: DecisionRow) -> None:
-        """The next decision of its partition."""
+    def check(self, record: Record, decision: DecisionRow) -> None:
+        """The next record of its partition, and what was decided about it."""
         if decision.status != "applied" or decision.repeat_of is not None:
             return
         assert decision.scope is not None and decision.type is not None
         _, family, verb, _ = decision.type.split(".")
-        if family == "capsule":
+        if verb == "batch":
+            self._batch(decision.scope, json.loads(record.value or b""), decision.removed)
+        elif family == "capsule":
             self._capsule(verb, decision.scope, decision.subject or "", decision.version)
         elif family == "deployment":
             self._deployment(verb, decision.scope, decision)
@@ -80,6 +84,16 @@ class Versions:
             case "prefix-cleared" | "namespace-cleared":
                 for key in [k for k in self.live if k[0] == scope and k[1].startswith(subject)]:
                     del self.live[key]
+
+    def _batch(self, scope: str, body: Any, removed: int | None) -> None:
+        gone = 0
+        for operation in body["operations"]:
+            key = (scope, operation["key"])
+            if operation["kind"] == "set":
+                self.live[key] = self.live.get(key, 0) + 1
+            else:
+                gone += self.live.pop(key, None) is not None
+        assert removed == gone, f"{scope}: {removed} removed instead of {gone}"
 
     def _deployment(self, verb: str, scope: str, decision: DecisionRow) -> None:
         if verb == "undeployed":

@@ -20,6 +20,9 @@ from kvfold.projector.store import ProjectionStore
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.record import Record
 from support.mutations import (
+    batch_delete,
+    batch_set,
+    capsule_batch,
     capsule_cleared,
     capsule_deleted,
     capsule_set,
@@ -36,6 +39,10 @@ __all__: list[str] = []
 _keys = st.sampled_from(["a", "ab", "b", "é", "a/%_"])
 _values = st.sampled_from([b"", b"1", b"22"])
 _Outcome = tuple[str, int | None, int | None]
+
+
+def _hash(value: bytes) -> str:
+    return f"sha256:{hashlib.sha256(value).hexdigest()}"
 
 
 class Agreement(RuleBasedStateMachine):
@@ -66,7 +73,7 @@ class Agreement(RuleBasedStateMachine):
         if isinstance(expected, bytes):
             holds, condition = (
                 now is not None and now[1] == expected,
-                f"sha256:{hashlib.sha256(expected).hexdigest()}",
+                _hash(expected),
             )
         else:
             holds, condition = expected is None or now is None, expected or "any"
@@ -79,6 +86,41 @@ class Agreement(RuleBasedStateMachine):
     def capsule_deletes(self, key: str) -> None:
         version, _ = self.capsule_model.pop(key, (0, b""))
         self._do(capsule_deleted(key, scope=self.capsule), "applied", version)
+
+    @rule(
+        keys=st.lists(_keys, min_size=1, max_size=4, unique=True),
+        values=st.lists(st.none() | _values, min_size=4, max_size=4),
+        conditions=st.lists(st.tuples(_keys, st.sampled_from(["absent", "present"]) | _values), max_size=2),
+    )
+    def capsule_batches(
+        self, keys: list[str], values: list[bytes | None], conditions: list[tuple[str, str | bytes]]
+    ) -> None:
+        model = self.capsule_model
+        asked: list[tuple[str, str]] = []
+        failed: str | None = None
+        for key, expected in conditions:
+            now = model.get(key)
+            if isinstance(expected, bytes):
+                holds, text = now is not None and now[1] == expected, _hash(expected)
+            else:
+                holds, text = (now is None) == (expected == "absent"), expected
+            asked.append((key, text))
+            failed = key if failed is None and not holds else failed
+        operations = [
+            batch_delete(key) if value is None else batch_set(key, value)
+            for key, value in zip(keys, values, strict=False)
+        ]
+        mutation = capsule_batch(*operations, conditions=asked, scope=self.capsule)
+        if failed is not None:
+            self._do(mutation, "conflict", model.get(failed, (0, b""))[0])
+            return
+        removed = 0
+        for key, value in zip(keys, values, strict=False):
+            before = model.pop(key, None)
+            removed += value is None and before is not None
+            if value is not None:
+                model[key] = ((before or (0, b""))[0] + 1, value)
+        self._do(mutation, "applied", removed=removed)
 
     @rule(prefix=st.sampled_from(["", "a", "a/%", "é", "zz"]))
     def capsule_clears(self, prefix: str) -> None:

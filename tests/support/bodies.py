@@ -14,7 +14,27 @@ def _events(*events: str) -> str:
     return f'{{"execution_id":1,"events":[{",".join(events)}]}}'
 
 
+def _batch(*operations: str, conditions: str = "[]") -> str:
+    return f'{{"conditions":{conditions},"operations":[{",".join(operations)}]}}'
+
+
+_DELETE: Final = '{"kind":"delete","key":"k"}'
+_HASH: Final = "sha256:" + "0a" * 32
+
+
 ACCEPTED: Final[dict[str, list[str]]] = {
+    "kvfold.capsule.batch.v1": [
+        f'{{"operations":[{_DELETE}]}}',
+        _batch(*(f'{{"kind":"set","key":"k","value":"{v}"}}' for v in ("", "AA==", "AAA=", "AAAA", "/w=="))),
+        _batch('{"value":"+/8=","key":"","kind":"set"}', _DELETE, _DELETE),
+        *(
+            _batch(_DELETE, conditions=f'[{{"key":"k","expected":"{expected}"}}]')
+            for expected in ("absent", "present", _HASH, "not:" + _HASH)
+        ),
+        _batch(
+            *[_DELETE] * 1_024, conditions="[" + ",".join(['{"key":"k","expected":"absent"}'] * 1_024) + "]"
+        ),
+    ],
     "kvfold.capsule.quota-set.v1": ['{"bytes_max":0}', f'{{"bytes_max":{_MAX}}}'],
     "kvfold.system.format-raised.v1": ['{"level":1}', f'{{"level":{_MAX}}}'],
     "kvfold.orchestration.started.v1": [
@@ -48,6 +68,52 @@ ACCEPTED: Final[dict[str, list[str]]] = {
 }
 
 REFUSED: Final[dict[str, list[str]]] = {
+    "kvfold.capsule.batch.v1": [
+        "{}",
+        '{"operations":[]}',
+        '{"conditions":[{"key":"k","expected":"absent"}]}',
+        _batch(_DELETE, conditions="null"),
+        _batch(_DELETE, conditions='{"key":"k","expected":"absent"}'),
+        _batch(_DELETE, conditions='[{"key":"k"}]'),
+        _batch(_DELETE, conditions='[{"expected":"absent"}]'),
+        _batch(_DELETE, conditions='[{"key":"k","expected":null}]'),
+        *(
+            _batch(_DELETE, conditions=f'[{{"key":"k","expected":"{expected}"}}]')
+            for expected in (
+                "",
+                "any",
+                "version:1",
+                "Absent",
+                "absent ",
+                "not:absent",
+                _HASH + ",",
+                _HASH[:-1],
+            )
+        ),
+        _batch('{"kind":"delete"}'),
+        _batch('{"kind":"delete","key":1}'),
+        _batch('{"kind":"delete","key":"k","value":"AA=="}'),
+        _batch('{"kind":"set","key":"k"}'),
+        *(
+            _batch(f'{{"kind":"set","key":"k","value":{value}}}')
+            for value in (
+                '"A"',
+                '"AA"',
+                '"AA="',
+                '"AB=="',
+                '"AAB="',
+                '"AA==AA=="',
+                '"AA-_"',
+                '" AA=="',
+                '"AAé="',
+            )
+        ),
+        *(_batch(f'{{"kind":"set","key":"k","value":{value}}}') for value in ("null", "1", '["AA=="]')),
+        _batch('{"key":"k"}'),
+        _batch('"delete"'),
+        f'{{"operations":[{_DELETE}],"more":1}}',
+        f'{{"operations":{_DELETE}}}',
+    ],
     "kvfold.capsule.quota-set.v1": [
         "{}",
         "[]",

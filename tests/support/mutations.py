@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
@@ -18,6 +19,9 @@ __all__ = [
     "CAPSULE",
     "DEPLOYMENT",
     "INSTANCE",
+    "batch_delete",
+    "batch_set",
+    "capsule_batch",
     "capsule_cleared",
     "capsule_deleted",
     "capsule_quota",
@@ -93,6 +97,32 @@ def capsule_cleared(prefix: str | None, *, scope: str = CAPSULE, id_: str | None
 def namespace_cleared(*, scope: str = CAPSULE, id_: str | None = None) -> Mutation:
     """`capsule.namespace-cleared`."""
     return _mutation("capsule.namespace-cleared", scope, id_)
+
+
+def capsule_batch(
+    *operations: Mapping[str, object],
+    conditions: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    scope: str = CAPSULE,
+    id_: str | None = None,
+    actor: str | None = None,
+) -> Mutation:
+    """`capsule.batch`; conditions by key, or in order."""
+    pairs = conditions.items() if isinstance(conditions, Mapping) else conditions
+    body = {
+        "conditions": [{"key": key, "expected": expected} for key, expected in pairs],
+        "operations": list(operations),
+    }
+    return _mutation("capsule.batch", scope, id_, body=encode_json(body), actor=actor)
+
+
+def batch_set(key: str, value: bytes = b"v") -> dict[str, object]:
+    """The operation `set`."""
+    return {"kind": "set", "key": key, "value": base64.b64encode(value).decode()}
+
+
+def batch_delete(key: str) -> dict[str, object]:
+    """The operation `delete`."""
+    return {"kind": "delete", "key": key}
 
 
 def capsule_quota(bytes_max: object, *, scope: str = CAPSULE, id_: str | None = None) -> Mutation:

@@ -17,6 +17,9 @@ from kvfold.schemas.partitioning import partition_of
 from kvfold.schemas.record import NewRecord
 from kvfold.schemas.types import FORMAT_LEVEL
 from support.mutations import (
+    batch_delete,
+    batch_set,
+    capsule_batch,
     capsule_cleared,
     capsule_deleted,
     capsule_quota,
@@ -113,7 +116,9 @@ class Workload:
         pick = self._chance.choice
         scope, key, id_ = pick(_CAPSULES), pick(_KEYS), self._id()
         expected = pick(_CONTENT)
-        kind = self._chance.randrange(12)
+        kind = self._chance.randrange(14)
+        if kind > 11:
+            return self._batch(scope, id_)
         if kind < 6:
             return capsule_set(
                 key, pick(_VALUES), expected=expected, scope=scope, id_=id_, actor=pick((None, "x"))
@@ -126,6 +131,19 @@ class Workload:
             lambda: capsule_quota(pick((0, 5, 9, 1_000)), scope=scope, id_=id_),
         )
         return rare[kind - 9]()
+
+    def _batch(self, scope: str, id_: str) -> Mutation:
+        pick, size = self._chance.choice, self._chance.randrange(1, 5)
+        keys = self._chance.sample(_KEYS, size)
+        if self._chance.randrange(12) == 0:
+            keys.append(pick((keys[0], *_BAD_KEYS[1:])))
+        operations = [pick((batch_set(key, pick(_VALUES)), batch_delete(key))) for key in keys]
+        # Rarely more than one: few batches would be applied.
+        tested = [pick(_KEYS) for _ in range(pick((0, 0, 1, 1, 2)))]
+        conditions = [(key, pick(_CONTENT[3:])) for key in tested]
+        return capsule_batch(
+            *operations, conditions=conditions, scope=scope, id_=id_, actor=pick((None, "x"))
+        )
 
     def _deployment(self) -> Mutation:
         pick = self._chance.choice
@@ -193,7 +211,7 @@ class Workload:
             NewRecord(good.key, (), good.value),
             NewRecord(good.key, (*good.headers, good.headers[0]), good.value),
             NewRecord(good.key, (*good.headers, ("ce_kvactor", b"\xff")), good.value),
-            encode(replace(mutation, type=pick(("kvfold.capsule.batch.v1", "other")))),
+            encode(replace(mutation, type=pick(("kvfold.capsule.restored.v1", "other")))),
             encode(replace(mutation, subject=pick(_BAD_KEYS))),
             encode(
                 deployment_put(

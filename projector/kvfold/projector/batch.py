@@ -43,10 +43,10 @@ from kvfold.projector.tables import (
     PartitionState,
     Row,
 )
-from kvfold.schemas.bodies import ExecutionsPrunedV2, FormatRaised
+from kvfold.schemas.bodies import CapsuleBatch, ExecutionsPrunedV2, FormatRaised
 from kvfold.schemas.codec import fingerprint
 from kvfold.schemas.form import Formed, Unformed, below_level, check_form, rejected
-from kvfold.schemas.limits import DEDUPE_WINDOW_MS, DETAIL_CHARS_MAX
+from kvfold.schemas.limits import BATCH_KEYS_MAX, DEDUPE_WINDOW_MS, DETAIL_CHARS_MAX
 from kvfold.schemas.outcome import Decision, DecisionStatus
 from kvfold.schemas.record import Record
 from kvfold.schemas.rules import is_secret, validate
@@ -163,14 +163,22 @@ def prepare(records: Iterable[Record], partition_count: int) -> list[Step]:
 
 
 def cut(steps: Sequence[Step]) -> Iterable[Sequence[Step]]:
-    """Cuts steps into batches such that each range mutation stands alone."""
-    begin = 0
+    """Cuts steps into batches such that each range mutation stands alone, and none touches too many keys."""
+    begin = touched = 0
     for index, (_, formed) in enumerate(steps):
-        if isinstance(formed, Formed) and formed.type.is_range:
+        if isinstance(formed, Unformed):
+            continue
+        if formed.type.is_range:
             if begin < index:
                 yield steps[begin:index]
             yield steps[index : index + 1]
-            begin = index + 1
+            begin, touched = index + 1, 0
+        elif isinstance(formed.body, CapsuleBatch):
+            keys = len(_batch_keys(formed.body))
+            if touched and touched + keys > BATCH_KEYS_MAX:
+                yield steps[begin:index]
+                begin, touched = index, 0
+            touched += keys
     if begin < len(steps):
         yield steps[begin:]
 
@@ -193,6 +201,8 @@ def needs(steps: Sequence[Step]) -> Needs:
                     result.range = RangeNeed("capsule_entry", mutation.scope, mutation.subject)
                 elif mutation.subject is not None:
                     result.capsule_keys.add((mutation.scope, mutation.subject))
+                elif isinstance(formed.body, CapsuleBatch):
+                    result.capsule_keys.update((mutation.scope, key) for key in _batch_keys(formed.body))
             case Family.DEPLOYMENT:
                 result.deployment_scopes.add(mutation.scope)
                 if formed.type.is_range:
@@ -207,6 +217,10 @@ def needs(steps: Sequence[Step]) -> Needs:
             case Family.SYSTEM:
                 pass
     return result
+
+
+def _batch_keys(batch: CapsuleBatch) -> set[str]:
+    return {item.key for item in (*batch.conditions, *batch.operations)}
 
 
 def project(steps: Sequence[Step], loaded: Loaded, *, partition: int, offset_next: int) -> Batch:
@@ -326,6 +340,9 @@ class _Projection:
         match formed.type.family:
             case Family.CAPSULE:
                 usage = loaded.capsule_scopes.get(scope) or CapsuleScope(scope, 0, 0, None)
+                if isinstance(formed.body, CapsuleBatch):
+                    entries = self._batch_entries(scope, formed.body)
+                    return CapsuleState(usage.keys, usage.bytes, usage.bytes_max, entries=entries)
                 head = loaded.capsule_entries.get((scope, mutation.subject or ""))
                 return CapsuleState(usage.keys, usage.bytes, usage.bytes_max, head, loaded.range)
             case Family.DEPLOYMENT:
@@ -342,6 +359,10 @@ class _Projection:
                 )
             case Family.SYSTEM:
                 return SystemState(self._format_level)
+
+    def _batch_entries(self, scope: str, batch: CapsuleBatch) -> dict[str, Head]:
+        found = {key: self._loaded.capsule_entries.get((scope, key)) for key in _batch_keys(batch)}
+        return {key: head for key, head in found.items() if head is not None}
 
     def _apply(self, changes: Changes, place: Place) -> None:
         batch = self._batch

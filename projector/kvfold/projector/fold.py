@@ -39,6 +39,8 @@ from kvfold.projector.tables import (
     Row,
 )
 from kvfold.schemas.bodies import (
+    BatchSet,
+    CapsuleBatch,
     CustomStatusUpdated,
     Event,
     ExecutionsPrunedV2,
@@ -117,17 +119,7 @@ def _fold_capsule(state: CapsuleState, formed: Formed, decision: Decision, place
             assert key is not None and mutation.body is not None and decision.version is not None
             assert decision.version == (entry.version if entry else 0) + 1, "versions step by one"
             growth = len(mutation.body) - (entry.size or 0 if entry else -utf8_length(key))
-            digest = hashlib.sha256(mutation.body).digest()
-            row = CapsuleEntry(
-                scope,
-                key,
-                decision.version,
-                mutation.body,
-                digest,
-                mutation.actor,
-                place.offset,
-                place.time_ms,
-            )
+            row = _entry(formed, key, decision.version, mutation.body, place)
             usage = _usage(state, scope, keys=0 if entry else 1, size=growth)
             return Changes(puts=(("capsule_entry", row), ("capsule_scope", usage)))
         case "kvfold.capsule.deleted.v1":
@@ -147,7 +139,41 @@ def _fold_capsule(state: CapsuleState, formed: Formed, decision: Decision, place
             assert isinstance(formed.body, QuotaSet)
             row_ = CapsuleScope(scope, state.keys, state.bytes, formed.body.bytes_max)
             return Changes(puts=(("capsule_scope", row_),))
+        case "kvfold.capsule.batch.v1":
+            assert isinstance(formed.body, CapsuleBatch)
+            return _fold_capsule_batch(formed.body, state, formed, decision, place)
     raise AssertionError(f"no fold for {mutation.type}")
+
+
+def _fold_capsule_batch(
+    batch: CapsuleBatch, state: CapsuleState, formed: Formed, decision: Decision, place: Place
+) -> Changes:
+    scope = formed.mutation.scope
+    puts: list[tuple[str, Row]] = []
+    removals: list[tuple[str, Row]] = []
+    keys = size = 0
+    for operation in batch.operations:
+        entry, key_bytes = state.entries.get(operation.key), utf8_length(operation.key)
+        if entry is not None:
+            keys, size = keys - 1, size - key_bytes - (entry.size or 0)
+        if isinstance(operation, BatchSet):
+            version = (entry.version if entry else 0) + 1
+            puts.append(("capsule_entry", _entry(formed, operation.key, version, operation.value, place)))
+            keys, size = keys + 1, size + key_bytes + len(operation.value)
+        elif entry is not None:
+            removals.append(("capsule_entry", (scope, operation.key)))
+    assert decision.removed == len(removals)
+    if not puts and not removals:
+        return Changes()
+    usage = _usage(state, scope, keys=keys, size=size)
+    return Changes(puts=(*puts, ("capsule_scope", usage)), removals=tuple(removals))
+
+
+def _entry(formed: Formed, key: str, version: int, value: bytes, place: Place) -> CapsuleEntry:
+    mutation, digest = formed.mutation, hashlib.sha256(value).digest()
+    return CapsuleEntry(
+        mutation.scope, key, version, value, digest, mutation.actor, place.offset, place.time_ms
+    )
 
 
 def _usage(state: CapsuleState, scope: str, *, keys: int, size: int) -> CapsuleScope:

@@ -312,7 +312,8 @@ class _Write:
 
     def is_large(self) -> bool:
         """Whether any table gets enough rows for COPY, which cannot go in a pipeline."""
-        return len(self._batch.decisions) >= _COPY_ROWS_MIN
+        tables = (*self._batch.additions.values(), *self._batch.puts.values())
+        return any(len(rows) >= _COPY_ROWS_MIN for rows in tables)
 
     def all(self) -> None:
         batch, generation = self._batch, self._generation

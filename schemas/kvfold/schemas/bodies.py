@@ -7,18 +7,26 @@ decision (its wording may change between releases); only the place of the error 
 
 from __future__ import annotations
 
+import base64
+import re
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema
 
 from kvfold.schemas.errors import InvalidError
-from kvfold.schemas.limits import INT64_MAX
+from kvfold.schemas.limits import CAPSULE_BATCH_OPERATIONS_MAX, INT64_MAX
+from kvfold.schemas.precondition import Precondition, PreconditionKind
 from kvfold.schemas.strict_json import decode_json
 
 __all__ = [
+    "BATCH_OPERATION_KINDS",
     "BODY_MODELS",
     "EVENT_KINDS",
+    "BatchCondition",
+    "BatchDelete",
+    "BatchSet",
     "Body",
+    "CapsuleBatch",
     "CustomStatusUpdated",
     "Event",
     "ExecutionsPruned",
@@ -43,6 +51,13 @@ __all__ = [
 _Int = Annotated[int, Field(ge=0, le=INT64_MAX)]
 _Id = Annotated[int, Field(ge=1, le=INT64_MAX)]
 _EVENTS_MAX: Final = 10_000
+_BASE64: Final = re.compile(
+    "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?", re.ASCII
+)
+_CONDITION_KINDS: Final = {PreconditionKind.ABSENT, PreconditionKind.PRESENT, PreconditionKind.SHA256}
+_CONDITION_PATTERN: Final = "^(absent|present|(not:)?sha256:[0-9a-f]{64}(,[0-9a-f]{64}){0,15})$"
+# Judged in `rules`, where it has a code of its own: in the schema only.
+_BATCH_MAX: Final[dict[str, Any]] = {"maxItems": CAPSULE_BATCH_OPERATIONS_MAX}
 
 
 class Body(BaseModel):
@@ -55,6 +70,72 @@ class QuotaSet(Body):
     """`capsule.quota-set`: the most bytes (keys and values) the namespace may hold; below the usage is allowed."""
 
     bytes_max: _Int
+
+
+def _value(value: object) -> bytes:
+    """Base64 as it is written canonically, so that one value has one text: standard alphabet, padded, no blanks."""
+    if not isinstance(value, str) or _BASE64.fullmatch(value) is None:
+        raise ValueError("canonical base64 with padding is accepted")
+    return base64.b64decode(value)
+
+
+def _condition(value: object) -> Precondition:
+    if not isinstance(value, str):
+        raise ValueError("a text is accepted")
+    try:
+        condition = Precondition.parse(value)
+    except InvalidError as error:
+        raise ValueError(str(error)) from error
+    if condition.kind not in _CONDITION_KINDS:
+        raise ValueError("absent, present, [not:]sha256:HEX[,HEX] are accepted")
+    return condition
+
+
+class BatchCondition(Body):
+    """What must hold of a key before the batch: `absent`, `present`, `[not:]sha256:HEX[,HEX…]`."""
+
+    key: str
+    expected: Annotated[
+        Precondition,
+        PlainValidator(_condition),
+        WithJsonSchema({"type": "string", "pattern": _CONDITION_PATTERN}),
+    ]
+
+
+class BatchSet(Body):
+    """A key is set, whatever it held. `value` is base64 in JSON: the one exception to raw values."""
+
+    kind: Literal["set"]
+    key: str
+    value: Annotated[
+        bytes,
+        PlainValidator(_value),
+        WithJsonSchema({"type": "string", "pattern": f"^{_BASE64.pattern}$", "contentEncoding": "base64"}),
+    ]
+
+
+class BatchDelete(Body):
+    """A key is removed; an absent one changes nothing."""
+
+    kind: Literal["delete"]
+    key: str
+
+
+class CapsuleBatch(Body):
+    """`capsule.batch`: all operations are applied if all conditions hold before it, else nothing is changed.
+
+    A key stands at most once among the operations; it may stand in several conditions, which must all hold.
+    """
+
+    conditions: Annotated[tuple[BatchCondition, ...], Field(strict=False, json_schema_extra=_BATCH_MAX)] = ()
+    operations: Annotated[
+        tuple[Annotated[BatchSet | BatchDelete, Field(discriminator="kind")], ...],
+        Field(min_length=1, strict=False, json_schema_extra=_BATCH_MAX),
+    ]
+
+
+BATCH_OPERATION_KINDS: Final = frozenset({"set", "delete"})
+"""Kinds of operations in a capsule batch at format level 1."""
 
 
 class FormatRaised(Body):
@@ -188,6 +269,7 @@ class InstanceDeleted(Body):
 
 
 BODY_MODELS: Final[dict[str, type[Body]]] = {
+    "kvfold.capsule.batch.v1": CapsuleBatch,
     "kvfold.capsule.quota-set.v1": QuotaSet,
     "kvfold.orchestration.started.v1": Started,
     "kvfold.orchestration.events.v1": OrchestrationEvents,
@@ -200,10 +282,10 @@ BODY_MODELS: Final[dict[str, type[Body]]] = {
 
 
 class UnknownEventKindError(InvalidError):
-    """An inner event of a kind that this format level does not know."""
+    """An inner event, or an operation of a batch, of a kind that this format level does not know."""
 
-    def __init__(self, kind: str) -> None:
-        super().__init__(f"unknown event kind {kind[:64]!a}", code="unknown-type")
+    def __init__(self, kind: str, *, what: str = "event") -> None:
+        super().__init__(f"unknown {what} kind {kind[:64]!a}", code="unknown-type")
 
 
 class MisshapenBodyError(InvalidError):
@@ -219,24 +301,24 @@ def parse_body(mutation_type: str, body: bytes) -> Body:
     """Reads the JSON body of a mutation.
 
     Raises:
-        UnknownEventKindError: an inner event kind above the format level; kinds are judged before shapes.
+        UnknownEventKindError: an inner event or operation kind above the level; kinds are judged before shapes.
         InvalidError: `malformed`: no JSON by the strict decoder, or not of the type's shape.
     """
     value = decode_json(body)
     model = BODY_MODELS[mutation_type]
-    unknown = _unknown_kind(value) if model is OrchestrationEvents else None
-    if unknown is not None:
-        raise UnknownEventKindError(unknown)
+    if model is OrchestrationEvents:
+        _check_kinds(value, "events", EVENT_KINDS, "event")
+    elif model is CapsuleBatch:
+        _check_kinds(value, "operations", BATCH_OPERATION_KINDS, "operation")
     try:
         return model.model_validate(value)
     except ValidationError as error:
         raise MisshapenBodyError(mutation_type, error) from error
 
 
-def _unknown_kind(value: Any) -> str | None:
-    events = value.get("events") if isinstance(value, dict) else None
-    for event in events if isinstance(events, list) else ():
-        kind = event.get("kind") if isinstance(event, dict) else None
-        if isinstance(kind, str) and kind not in EVENT_KINDS:
-            return kind
-    return None
+def _check_kinds(value: Any, member: str, known: frozenset[str], what: str) -> None:
+    items = value.get(member) if isinstance(value, dict) else None
+    for item in items if isinstance(items, list) else ():
+        kind = item.get("kind") if isinstance(item, dict) else None
+        if isinstance(kind, str) and kind not in known:
+            raise UnknownEventKindError(kind, what=what)

@@ -10,8 +10,10 @@ from typing import Final
 
 __all__ = [
     "BATCH_BYTES_MAX",
+    "BATCH_KEYS_MAX",
     "BATCH_RECORDS_MAX",
     "BODY_DRAIN_BYTES_MAX",
+    "CAPSULE_BATCH_OPERATIONS_MAX",
     "CAPSULE_KEY_BYTES_MAX",
     "CAPSULE_LIST_KEYS_MAX",
     "CAPSULE_QUOTA_BYTES_DEFAULT",
@@ -61,6 +63,7 @@ NAME_PART_BYTES_MAX: Final = 128  # principal, capsule id
 CAPSULE_KEY_BYTES_MAX: Final = 256
 CAPSULE_VALUE_BYTES_MAX: Final = 1_048_576
 CAPSULE_LIST_KEYS_MAX: Final = 1_024
+CAPSULE_BATCH_OPERATIONS_MAX: Final = 1_024  # and as many conditions; the body is bounded as any JSON body
 CAPSULE_QUOTA_BYTES_DEFAULT: Final = 64 * 1024 * 1024
 
 # --- deployments (003, "The model") ---
@@ -79,11 +82,14 @@ OPEN_WAIT_SECONDS_MAX: Final = 8.0  # how long a key write or a position demand 
 # --- the projector's batches ---
 BATCH_RECORDS_MAX: Final = 4_000
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+BATCH_KEYS_MAX: Final = 16_384  # a capsule batch touches many keys with one record
 
 assert CAPSULE_VALUE_BYTES_MAX < RECORD_BYTES_MAX, "the log's own limit must never bite first"
 assert DEPLOYMENT_VALUE_BYTES_MAX + SECRET_ENVELOPE_OVERHEAD_MAX < RECORD_BYTES_MAX
 assert JSON_BODY_BYTES_MAX + 32 * HEADER_TEXT_BYTES_MAX < RECORD_BYTES_MAX
 assert CAPSULE_LIST_KEYS_MAX <= PAGE_LIMIT_MAX
+assert JSON_BODY_BYTES_MAX * 3 // 4 < CAPSULE_VALUE_BYTES_MAX, "no value inside a capsule batch is too large"
+assert BATCH_RECORDS_MAX <= BATCH_KEYS_MAX and 2 * CAPSULE_BATCH_OPERATIONS_MAX <= BATCH_KEYS_MAX
 assert len("c:") + 2 * NAME_PART_BYTES_MAX + len(":capsule:") <= RECORD_KEY_BYTES_MAX
 assert len("o:") + ORCHESTRATION_NAME_BYTES_MAX <= RECORD_KEY_BYTES_MAX
 assert BATCH_BYTES_MAX > RECORD_BYTES_MAX

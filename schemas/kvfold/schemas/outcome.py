@@ -56,7 +56,7 @@ class Decision:
     - `code`: None when applied; else one of `CONFLICT_CODES` or `REJECTION_CODES`.
     - `version`: applied: the entry's version now (a delete: the version removed, 0 if there was nothing);
       conflict: the current version, 0 if absent; None where versions have no meaning.
-    - `removed`: how many entries a range mutation removed; None for others.
+    - `removed`: how many entries a range mutation, or the deletes of a batch, removed; None for others.
     - `detail`: a sentence for people, at most `DETAIL_CHARS_MAX` characters.
     """
 

@@ -3,9 +3,9 @@
 Both are made from the models and the type table, and kept in `json/` beside this module; a test fails when they drift.
 `published` is pure; `python -m kvfold.schemas.publish FOLDER` writes what it gives.
 
-A schema and its model agree but in two ways that JSON Schema cannot express: the strict decoder refuses more
-(duplicate members, 1.0 where an integer is due), and an inner event kind of a later release is told apart from a shape
-that is wrong.
+A schema and its model agree but in three ways: the strict decoder refuses more (duplicate members, 1.0 where an integer
+is due), a kind of inner event or operation of a later release is told apart from a shape that is wrong, and so is a
+capsule batch that is too long, which has a code of its own.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ have given. They are part of format level 1 and never change for records that ar
 from __future__ import annotations
 
 from kvfold.schemas.bodies import (
+    CapsuleBatch,
     Event,
     KeyValueCleared,
     KeyValueSet,
@@ -17,7 +18,11 @@ from kvfold.schemas.bodies import (
     Started,
 )
 from kvfold.schemas.form import Formed, rejected
-from kvfold.schemas.limits import CAPSULE_VALUE_BYTES_MAX, DEPLOYMENT_VALUE_BYTES_MAX
+from kvfold.schemas.limits import (
+    CAPSULE_BATCH_OPERATIONS_MAX,
+    CAPSULE_VALUE_BYTES_MAX,
+    DEPLOYMENT_VALUE_BYTES_MAX,
+)
 from kvfold.schemas.names import (
     check_capsule_key,
     check_capsule_prefix,
@@ -67,6 +72,28 @@ def _validate_capsule(formed: Formed) -> Decision | None:
             problem = check_capsule_prefix(mutation.subject or "")
             if problem is not None:
                 return rejected("invalid-key", problem)
+        case "kvfold.capsule.batch.v1":
+            assert isinstance(formed.body, CapsuleBatch)
+            return _validate_batch(formed.body)
+    return None
+
+
+def _validate_batch(batch: CapsuleBatch) -> Decision | None:
+    """Lengths first, then every key in order. No value can be too large: the JSON body bounds them."""
+    for what, items in (("conditions", batch.conditions), ("operations", batch.operations)):
+        if len(items) > CAPSULE_BATCH_OPERATIONS_MAX:
+            detail = f"the batch has {len(items)} {what}: at most {CAPSULE_BATCH_OPERATIONS_MAX} are accepted"
+            return rejected("too-large", detail)
+    for what, items in (("conditions", batch.conditions), ("operations", batch.operations)):
+        for index, item in enumerate(items):
+            problem = check_capsule_key(item.key)
+            if problem is not None:
+                return rejected("invalid-key", f"{what}[{index}]: {problem}")
+    seen = set[str]()
+    for index, operation in enumerate(batch.operations):
+        if operation.key in seen:
+            return rejected("malformed", f"operations[{index}]: the key stands twice among the operations")
+        seen.add(operation.key)
     return None
 
 

@@ -85,7 +85,7 @@ _TABLE = (
     MutationType("kvfold.capsule.prefix-cleared.v1", _CAPSULE, BodyKind.NONE, _PREFIX, is_range=True),
     MutationType("kvfold.capsule.namespace-cleared.v1", _CAPSULE, BodyKind.NONE, is_range=True),
     MutationType("kvfold.capsule.quota-set.v1", _CAPSULE, BodyKind.JSON),
-    MutationType("kvfold.capsule.batch.v1", _CAPSULE, BodyKind.JSON, implemented=False),
+    MutationType("kvfold.capsule.batch.v1", _CAPSULE, BodyKind.JSON),
     MutationType("kvfold.capsule.restored.v1", _CAPSULE, BodyKind.BYTES, _KEY, implemented=False),
     MutationType(
         "kvfold.deployment.put.v1",

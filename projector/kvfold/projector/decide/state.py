@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kvfold.projector.tables import Execution, Instance, KvEntry
@@ -49,13 +50,17 @@ class RangeTotals:
 
 
 class CapsuleState(NamedTuple):
-    """A capsule namespace: usage, quota (None = the default), the entry meant, the range meant."""
+    """A capsule namespace: usage, quota (None = the default), the entry meant, the range meant.
+
+    `entries` are the ones that a batch names, by key; an absent one is not among them.
+    """
 
     keys: int = 0
     bytes: int = 0
     bytes_max: int | None = None
     entry: Head | None = None
     range: RangeTotals = RangeTotals()
+    entries: Mapping[str, Head] = MappingProxyType({})
 
 
 class DeploymentState(NamedTuple):
