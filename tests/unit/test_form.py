@@ -15,6 +15,8 @@ from kvfold.schemas.partitioning import partition_of
 from kvfold.schemas.precondition import Precondition
 from kvfold.schemas.types import MUTATION_TYPES, BodyKind, SubjectRule
 from support.mutations import (
+    batch_delete,
+    capsule_batch,
     capsule_cleared,
     capsule_deleted,
     capsule_quota,
@@ -45,6 +47,7 @@ GOOD = {
         capsule_cleared("k"),
         namespace_cleared(),
         capsule_quota(1),
+        capsule_batch(batch_delete("k")),
         deployment_put("k"),
         deployment_deleted("k"),
         undeployed(),

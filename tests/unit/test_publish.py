@@ -18,6 +18,8 @@ from kvfold.schemas.types import MUTATION_TYPES, BodyKind
 from support.bodies import ACCEPTED, REFUSED
 from support.golden import GoldenFile, golden_files
 from support.mutations import (
+    batch_set,
+    capsule_batch,
     capsule_cleared,
     capsule_deleted,
     capsule_quota,
@@ -42,6 +44,7 @@ TOPIC: dict[str, Any] = DOCUMENTS[ASYNCAPI]
 GOOD = [
     *(capsule_set("k", expected="not:sha256:" + "a" * 64), capsule_deleted("k", expected="present")),
     *(capsule_cleared("k"), capsule_cleared(None), namespace_cleared(), capsule_quota(1)),
+    capsule_batch(batch_set("k"), conditions={"k": "absent"}),
     *(deployment_put("k", expected="version:1,2"), deployment_deleted("k", expected="absent"), undeployed()),
     *(
         instance_started(),
