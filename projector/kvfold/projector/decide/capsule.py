@@ -77,7 +77,8 @@ def _applied(version: int) -> Decision:
 
 
 def _conflict(formed: Formed, state: CapsuleState) -> Decision | None:
-    if formed.mutation.expected.holds(_digest(state.entry)):
+    current = _digest(state.entry)
+    if formed.mutation.expected.holds(current):
         return None
     return Decision(DecisionStatus.CONFLICT, "cas-mismatch", version=_version(state))
 
