@@ -18,6 +18,7 @@ from kvfold.log.open import open_log
 from kvfold.log.port import Log
 from kvfold.log.settings import Settings
 from kvfold.producers.capsule import CapsuleClient
+from kvfold.producers.capsule.log_store import LogKvStore
 from kvfold.producers.deployment import DeploymentClient
 from kvfold.producers.orchestration import OrchestrationClient
 from kvfold.producers.producer import Producer
@@ -68,6 +69,10 @@ class Client:
     def capsule(self, *, principal: str, capsule_id: str) -> CapsuleClient:
         """The namespace of one principal in one capsule."""
         return CapsuleClient(self.producer, self.reader, principal=principal, capsule_id=capsule_id)
+
+    def capsule_store(self) -> LogKvStore:
+        """The store of all capsules, for a `CapsuleHost`."""
+        return LogKvStore(self.producer, self.reader)
 
     def deployment(self, deployment_id: str) -> DeploymentClient:
         """The store of one deployment."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from time import monotonic, sleep
+from typing import Final
 
 from kvfold.producers import mutations
+from kvfold.producers.errors import AppendUnacknowledgedError
 from kvfold.producers.outcomes import Decided, applied
 from kvfold.producers.producer import Producer
 from kvfold.producers.reading import OwnWritesReader, QueryReader
 from kvfold.reads.capsule import (
     CapsuleUsage,
-    CapsuleValue,
     KeyPage,
     capsule_keys,
     capsule_usage,
@@ -30,11 +32,15 @@ from kvfold.schemas.precondition import ABSENT, Precondition
 
 __all__ = ["CapsuleClient"]
 
+_ATTEMPTS_MAX: Final = 3
+_REPEAT_PAUSE_S: Final = 0.1
+
 
 class CapsuleClient:
     """Keys and values of one (principal, capsule). Reads see this producer's writes. Safe for several threads.
 
-    Every write waits for its decision and raises, besides what `Producer.execute` raises:
+    Every write waits for its decision; one that the log did not acknowledge is repeated with the same id, twice at
+    most. It raises, besides what `Producer.execute` raises:
     `InvalidError` (`invalid-key`, `too-large`; nothing was appended) and `RejectedError` (`quota`).
     """
 
@@ -103,12 +109,17 @@ class CapsuleClient:
 
         Raises `InvalidError` `invalid-key`, and what `OwnWritesReader.read` raises, as every read here.
         """
-        found = self._value(key)
+        _check(check_capsule_key(key))
+        found = self._reads.read(
+            self.scope, lambda partition: capsule_value(self.scope, key, partition=partition)
+        )
         return None if found is None else found.value
 
     def exists(self, key: str) -> bool:
-        """Whether the key is there."""
-        return self._value(key) is not None
+        """Whether the key is there, also with an empty value. The value is not fetched."""
+        _check(check_capsule_key(key))
+        # In byte order a key comes before all others that begin with it.
+        return self.list_keys_page(key, limit=1).keys == (key,)
 
     def list_keys(self, prefix: str = "") -> tuple[str, ...]:
         """Every key that starts with `prefix`, in byte order.
@@ -150,19 +161,23 @@ class CapsuleClient:
         """Keys, bytes of keys and values, and the quota in force."""
         return self._reads.read(self.scope, lambda partition: capsule_usage(self.scope, partition=partition))
 
-    def _value(self, key: str) -> CapsuleValue | None:
-        _check(check_capsule_key(key))
-        return self._reads.read(
-            self.scope, lambda partition: capsule_value(self.scope, key, partition=partition)
-        )
-
     def _range(self, mutation: Mutation) -> int:
         removed = applied(self._execute(mutation)).removed
         assert removed is not None
         return removed
 
     def _execute(self, mutation: Mutation) -> Decided:
-        return self._producer.execute(mutation, self._timeout_s)
+        """The decision; an append whose answer was lost is repeated with the same id, so it is applied once (row X4)."""
+        deadline = monotonic() + self._timeout_s
+        mutation = self._producer.stamped(mutation)
+        for attempt in range(1, _ATTEMPTS_MAX + 1):
+            try:
+                return self._producer.execute(mutation, max(0.0, deadline - monotonic()))
+            except AppendUnacknowledgedError:
+                if attempt == _ATTEMPTS_MAX or monotonic() + _REPEAT_PAUSE_S >= deadline:
+                    raise
+                sleep(_REPEAT_PAUSE_S)
+        raise AssertionError("the last attempt returns or raises")
 
 
 def _check(problem: str | None) -> None:

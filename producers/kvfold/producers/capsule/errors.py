@@ -7,7 +7,8 @@ SysError
 │   ├── TooLarge       too-large
 │   ├── Quota          quota
 │   ├── CasMismatch    cas-mismatch
-│   └── Unknown        unknown(text): everything else; `Unavailable` where the same call may succeed later
+│   └── Unknown        unknown(text): everything else; `Unavailable` where the same call may succeed later,
+│                      `Unbound` where nobody is being served
 ├── JsonError      a typed helper could not read or write JSON
 ├── BorshError     a typed helper could not read or write Borsh
 └── ApiError       the capsule's own code gives up: a version that it does not know, a race that it keeps losing
@@ -31,6 +32,7 @@ __all__ = [
     "SysError",
     "TooLarge",
     "Unavailable",
+    "Unbound",
     "Unknown",
     "host_error",
 ]
@@ -91,6 +93,10 @@ class Unavailable(Unknown):
     """
 
     retryable = True
+
+
+class Unbound(Unknown):
+    """Nobody is being served: no invocation is under way here, it is over, or it names no principal (row C2)."""
 
 
 class JsonError(SysError):

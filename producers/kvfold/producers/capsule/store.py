@@ -1,10 +1,12 @@
-"""`KvStore`: the nine operations under every capsule (002, "The KvStore Trait"; row C3)."""
+"""`KvStore`: the nine operations under every capsule (002, "The KvStore Trait"; row C3), and pages beside them."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["KvStore"]
+from kvfold.reads.capsule import KeyPage
+
+__all__ = ["KeyPage", "KvStore", "PagedKvStore"]
 
 
 class KvStore(Protocol):
@@ -52,4 +54,16 @@ class KvStore(Protocol):
 
     def clear_prefix(self, namespace: str, prefix: str) -> int:
         """Removes every key that starts with `prefix` (empty: all), all at once; gives how many there were."""
+        ...
+
+
+class PagedKvStore(KvStore, Protocol):
+    """A store that also lists by pages: what a `CapsuleHost` needs, and what every store of kvfold is."""
+
+    def list_keys_page(self, namespace: str, prefix: str, *, cursor: str | None, limit: int) -> KeyPage:
+        """Up to `limit` (1 to 1,024) keys that start with `prefix`, in byte order, after `cursor` (row C9).
+
+        The cursor is the last key of the page before, so writes between pages neither repeat nor lose a key that
+        stayed.
+        """
         ...
