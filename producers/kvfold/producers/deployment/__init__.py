@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from kvfold.producers.deployment.client import DeploymentClient, Expected, Removed
 from kvfold.producers.deployment.object_store import ObjectStore
-from kvfold.producers.deployment.volatile import VolatileStore
 from kvfold.reads.deployment import DeploymentObject, DeploymentValue, ObjectPage
 from kvfold.schemas.errors import ConflictError
 
@@ -21,5 +20,4 @@ __all__ = [
     "ObjectPage",
     "ObjectStore",
     "Removed",
-    "VolatileStore",
 ]

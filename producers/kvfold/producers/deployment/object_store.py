@@ -61,7 +61,8 @@ class ObjectStore(Protocol):
     ) -> ObjectPage:
         """Up to `limit` (1 to 1,024) entries whose keys begin with `prefix`, after `cursor`, in byte order of the keys.
 
-        `next_cursor` of the page is the next call's `cursor`, None on the last page. A page is read live.
+        `next_cursor` of the page is the next call's `cursor`, None on the last page. A page is read live. Secret namespaces
+        are never listed: `invalid-namespace`.
         """
         ...
 

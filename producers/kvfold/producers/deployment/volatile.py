@@ -1,7 +1,6 @@
 """The volatile tier: versioned entries that never meet the log and may vanish at any time (003, "Durability tiers"; row D8).
 
-`VolatileTier` is what a process opens, once for all deployments; `VolatileEntries` is one deployment's part of it, with
-the preconditions and decisions that the persistent tier has; `VolatileStore` shows that part as an `ObjectStore`.
+`VolatileTier` is what a process opens, once for all deployments; `VolatileEntries` is one deployment's part of it.
 """
 
 from __future__ import annotations
@@ -9,26 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvfold.producers.deployment.object_store import (
-    check_key,
-    check_namespace,
-    check_page,
-    check_value,
-    check_version,
-)
-from kvfold.reads.deployment import DeploymentValue, ObjectPage
-from kvfold.schemas.errors import ConflictError, InvalidError, UnavailableError
-from kvfold.schemas.limits import PAGE_LIMIT_DEFAULT
+from kvfold.producers.deployment.entries import Entries
+from kvfold.producers.deployment.object_store import check_key, check_namespace, check_page, check_value
+from kvfold.schemas.errors import InvalidError, UnavailableError
 from kvfold.schemas.names import check_deployment_name
-from kvfold.schemas.outcome import Decision, DecisionStatus
-from kvfold.schemas.precondition import ABSENT, ANY, Precondition
 from kvfold.schemas.tiers import Tier
 
 __all__ = [
     "SweepError",
     "VolatileEntries",
     "VolatileHealth",
-    "VolatileStore",
     "VolatileTier",
     "VolatileUnavailableError",
     "check_volatile_deployment",
@@ -75,40 +64,12 @@ class VolatileHealth:
         return self.hits / reads if reads else None
 
 
-class VolatileEntries(Protocol):
-    """One deployment's volatile entries. Calls block, for a bounded time; safe for several threads.
+class VolatileEntries(Entries, Protocol):
+    """One deployment's volatile entries: only in namespaces that are volatile and hold no `:`, else `invalid-namespace`.
 
-    Every verb raises `InvalidError` (`invalid-namespace` also for a namespace that is not volatile, or that holds `:`;
-    `invalid-key`, `too-large`, `malformed-limit`) and `VolatileUnavailableError`. An evicted entry is an absent one.
+    What fails is a `VolatileUnavailableError`. An evicted entry is an absent one, and one that vanishes during a listing may
+    make the page shorter than its limit.
     """
-
-    def get(self, namespace: str, key: str) -> DeploymentValue | None:
-        """Value and version, None for an absent entry."""
-        ...
-
-    def put(self, namespace: str, key: str, value: bytes, *, expected: Precondition) -> Decision:
-        """Writes where the precondition holds: applied with the new version, or a conflict with the current one.
-
-        The current version of an absent entry is 0.
-        """
-        ...
-
-    def delete(self, namespace: str, key: str, *, expected: Precondition) -> Decision:
-        """Removes where the precondition holds: applied with the removed version, or a conflict with the current one.
-
-        An absent entry is applied with 0, whatever the precondition (row D3).
-        """
-        ...
-
-    def list(
-        self, namespace: str, *, prefix: str = "", cursor: str | None = None, limit: int = PAGE_LIMIT_DEFAULT
-    ) -> ObjectPage:
-        """As `ObjectStore.list`. An entry that vanishes meanwhile may make a page shorter than its limit."""
-        ...
-
-    def namespaces(self) -> tuple[str, ...]:
-        """Every volatile namespace with an entry, in byte order."""
-        ...
 
 
 class VolatileTier(Protocol):
@@ -144,35 +105,6 @@ class VolatileTier(Protocol):
         ...
 
 
-class VolatileStore:
-    """One deployment's volatile entries as an `ObjectStore`."""
-
-    def __init__(self, entries: VolatileEntries) -> None:
-        self._entries = entries
-
-    def get(self, namespace: str, key: str) -> DeploymentValue | None:
-        """As `ObjectStore.get`."""
-        return self._entries.get(namespace, key)
-
-    def put(self, namespace: str, key: str, value: bytes, *, expected: int = 0) -> int:
-        """As `ObjectStore.put`."""
-        check_version(expected)
-        condition = Precondition.version(expected) if expected else ABSENT
-        return _applied(self._entries.put(namespace, key, value, expected=condition))
-
-    def delete(self, namespace: str, key: str, *, expected: int = 0) -> None:
-        """As `ObjectStore.delete`."""
-        check_version(expected)
-        condition = Precondition.version(expected) if expected else ANY
-        _applied(self._entries.delete(namespace, key, expected=condition))
-
-    def list(
-        self, namespace: str, *, prefix: str = "", cursor: str | None = None, limit: int = PAGE_LIMIT_DEFAULT
-    ) -> ObjectPage:
-        """As `ObjectStore.list`."""
-        return self._entries.list(namespace, prefix=prefix, cursor=cursor, limit=limit)
-
-
 def check_volatile_deployment(deployment_id: str) -> None:
     """Raises `InvalidError` `malformed-name` for an id that the tier cannot keep apart from others."""
     problem = check_deployment_name("the deployment id", deployment_id)
@@ -203,15 +135,6 @@ def check_volatile_page(namespace: str, *, prefix: str, cursor: str | None, limi
     """As `check_volatile_place`, and `check_page`."""
     check_volatile_place(namespace)
     check_page(prefix=prefix, cursor=cursor, limit=limit)
-
-
-def _applied(decision: Decision) -> int:
-    assert decision.version is not None
-    if decision.status is DecisionStatus.CONFLICT:
-        raise ConflictError(
-            "the precondition does not hold for the current version", version=decision.version or None
-        )
-    return decision.version
 
 
 def _colon(what: str) -> str:
