@@ -20,7 +20,15 @@ from kvfold.schemas.limits import DEPLOYMENT_VALUE_BYTES_MAX, INT64_MAX, PAGE_LI
 from kvfold.schemas.names import check_deployment_key, check_deployment_name
 from kvfold.schemas.tiers import Tier, tier_of
 
-__all__ = ["ObjectStore", "check_key", "check_namespace", "check_page", "check_value", "check_version"]
+__all__ = [
+    "ObjectStore",
+    "check_key",
+    "check_listed",
+    "check_namespace",
+    "check_page",
+    "check_value",
+    "check_version",
+]
 
 
 class ObjectStore(Protocol):
@@ -77,6 +85,14 @@ def check_namespace(namespace: str) -> Tier:
     tier = tier_of(namespace)
     if tier is Tier.REFUSED:
         raise InvalidError("a namespace is secret or volatile, never both", code="secret-and-volatile")
+    return tier
+
+
+def check_listed(namespace: str) -> Tier:
+    """As `check_namespace`, for a listing. Raises `InvalidError` `invalid-namespace` for a secret one."""
+    tier = check_namespace(namespace)
+    if tier is Tier.SECRET:
+        raise InvalidError("a secret namespace is never listed", code="invalid-namespace")
     return tier
 
 

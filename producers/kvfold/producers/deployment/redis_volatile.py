@@ -52,7 +52,7 @@ from kvfold.schemas.tiers import Tier, tier_of
 __all__ = ["RedisVolatileTier"]
 
 _PREFIX: Final = "octo:kv:"
-_CONNECTIONS_MAX: Final = 32
+_CONNECTIONS_MAX: Final = 128
 _CONNECTION_WAIT_S: Final = 2.0
 _CONNECT_TIMEOUT_S: Final = 1.0
 _ANSWER_TIMEOUT_S: Final = 2.0
