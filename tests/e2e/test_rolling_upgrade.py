@@ -45,7 +45,7 @@ _NEXT: dict[str, object] = {"kind": "OrchestrationContinuedAsNew", "input": None
 def projector(owner: str, folder: Path, settings: Mapping[str, str], *, level: int | None) -> KvfoldProcess:
     """One of this release, or of an earlier one that knows `level`."""
     path = str(Path(__file__).parents[1])
-    old = {} if level is None else {"KVFOLD_TEST_FORMAT_LEVEL": str(level), "PYTHONPATH": path}
+    old = {} if level is None else {"KVFOLD_TEST_RELEASE": f"{level}:2", "PYTHONPATH": path}
     module = "kvfold.deploy.cli" if level is None else "support.earlier_release"
     environment = {**settings, **old, "KVFOLD_OWNER": owner}
     return KvfoldProcess("projector", environment=environment, output=folder / f"{owner}.log", module=module)

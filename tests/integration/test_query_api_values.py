@@ -279,11 +279,12 @@ def test_browser_objects(api: AsgiClient, rows: ProjectionRows) -> None:
     assert api.get("/deployments/dep/namespaces").json == {"namespaces": ["user"]}
     listed = api.get("/deployments/dep/objects?namespace=user").json
     time = "2023-11-14T22:13:20.000Z"
+    digests = [hashlib.sha256(value).hexdigest() for value in (b"\xff\x00", b"", "é\n".encode())]
     assert listed == {
         "objects": [
-            {"key": "bytes", "version": 3, "size": 2, "updated_at": time},
-            {"key": "empty", "version": 1, "size": 0, "updated_at": time},
-            {"key": "text", "version": 2, "size": 3, "updated_at": time},
+            {"key": "bytes", "version": 3, "size": 2, "updated_at": time, "sha256": digests[0]},
+            {"key": "empty", "version": 1, "size": 0, "updated_at": time, "sha256": digests[1]},
+            {"key": "text", "version": 2, "size": 3, "updated_at": time, "sha256": digests[2]},
         ],
         "next_cursor": None,
     }

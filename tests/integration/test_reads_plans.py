@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Iterator
 from importlib.resources import files
+from itertools import product
 from typing import Any
 
 import pytest
 
+from kvfold.projector.generations import SCHEMA_VERSION
 from kvfold.reads.executor import PLAN_SETTINGS
-from kvfold.reads.statements import statement
+from kvfold.reads.statements import in_generation, statement
 from support.projection_rows import ProjectionRows
 
 pytestmark = pytest.mark.postgres
@@ -51,8 +53,9 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-def plan_of(rows: ProjectionRows, name: str) -> dict[str, Any]:
-    text = statement(name).replace("{g}", "kvfold_g1")
+def plan_of(rows: ProjectionRows, name: str, *, schema_version: int = SCHEMA_VERSION) -> dict[str, Any]:
+    text = in_generation(statement(name), 1, schema_version)
+    rows.connection.execute("DEALLOCATE ALL")
     count = max((n for n in range(10) if f"${n}" in text), default=0)
     rows.connection.execute(f"PREPARE plan_{name} AS {text}".encode())
     nulls = f"({', '.join(['NULL'] * count)})" if count else ""
@@ -66,8 +69,8 @@ def plan_of(rows: ProjectionRows, name: str) -> dict[str, Any]:
 def test_every_read_of_a_table_that_grows_is_by_index(rows: ProjectionRows) -> None:
     rows.connection.execute(PLAN_SETTINGS.encode())
     seen = set[str]()
-    for name in NAMES:
-        for node in nodes(plan_of(rows, name)):
+    for name, version in product(NAMES, (SCHEMA_VERSION - 1, SCHEMA_VERSION)):
+        for node in nodes(plan_of(rows, name, schema_version=version)):
             table = node.get("Relation Name")
             if table not in TABLES_THAT_GROW:
                 continue

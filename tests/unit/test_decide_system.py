@@ -8,7 +8,6 @@ import pytest
 
 from kvfold.projector import batch
 from kvfold.projector.batch import FormatAheadError
-from kvfold.schemas.partitioning import partition_of
 from support.given import applied, given, rejected
 from support.mutations import (
     capsule_set,
@@ -16,6 +15,7 @@ from support.mutations import (
     instance_pruned_before,
     instance_started,
     mutation_id,
+    scope_in,
 )
 
 __all__: list[str] = []
@@ -59,10 +59,10 @@ def test_a_partition_that_a_later_release_has_raised_is_left_alone(monkeypatch: 
 
 def test_a_type_above_the_level_is_unknown_whatever_else_is_wrong_with_it() -> None:
     """As for a release that does not know it: no look at its partition, its scope or its body."""
-    elsewhere = "o:order-17" if partition_of(b"o:order-17", 4) != 1 else "o:order-18"
+    here, elsewhere = scope_in(1, 4, "o:{}"), scope_in(2, 4, "o:{}")
     bad = [
-        instance_pruned_before(2),
-        instance_pruned_before("x"),
+        instance_pruned_before(2, scope=here),
+        instance_pruned_before("x", scope=here),
         instance_pruned_before(2, scope="c:alice:capsule:notes"),
         instance_pruned_before(2, scope=elsewhere),
     ]

@@ -40,12 +40,13 @@ __all__ = [
     "create_generation",
     "ensure_serving_generation",
     "find_generation",
+    "knows_schema",
     "list_generations",
     "serving_generation",
 ]
 
-SCHEMA_VERSION: Final = 1
-"""Version of a generation's tables that this release writes."""
+SCHEMA_VERSION: Final = 2
+"""Version of the tables that this release makes: those of `sql/generation`, and what `sql/generation_N` adds to them."""
 
 GenerationState = Literal[
     "created", "replaying", "catching-up", "verified", "serving", "retired", "dropping", "scratch"
@@ -137,6 +138,14 @@ def serving_generation(connection: Connection[Any]) -> int:
     return int(row[0])
 
 
+def knows_schema(version: int) -> bool:
+    """Whether this release folds generations of this schema version: the one that it makes, and the one before.
+
+    So a generation of the release before goes on beside a new one, and a swap back to it stays possible.
+    """
+    return SCHEMA_VERSION - 1 <= version <= SCHEMA_VERSION
+
+
 def check_set_up(connection: Connection[Any]) -> None:
     """Makes sure that a projector of this release, or of a later one, has set the database up.
 
@@ -180,8 +189,10 @@ def bind_log(connection: Connection[Any], log: LogDescription) -> None:
 def _create(connection: Connection[Any], generation: int, state: GenerationState) -> None:
     schema = schema_name(generation)
     connection.execute(f"CREATE SCHEMA {schema}")
-    for statement in sql_files("generation", generation):
-        connection.execute(statement)
+    added = [f"generation_{version}" for version in range(2, SCHEMA_VERSION + 1)]
+    for folder in ("generation", *added):
+        for statement in sql_files(folder, generation):
+            connection.execute(statement)
     for table in ("partition_offset", "claim"):
         connection.execute(
             f"INSERT INTO {schema}.{table} (partition) SELECT generate_series(0, partition_count - 1) FROM kvfold.log"

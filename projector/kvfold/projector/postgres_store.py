@@ -188,7 +188,8 @@ class PostgresStore:
         spec = TABLES[table.removesuffix("_history")]
         began = [spec.valid_from] if table.endswith("_history") else []
         order = ", ".join([*spec.columns[: spec.key_size], *began])
-        statement = f"SELECT * FROM {schema_name(self._generation)}.{table} ORDER BY {order}"
+        names = ", ".join([*spec.columns, *["valid_to"] * len(began)])
+        statement = f"SELECT {names} FROM {schema_name(self._generation)}.{table} ORDER BY {order}"
         with translated():
             for row in self._open().execute(statement):
                 yield tuple(str(value) if isinstance(value, UUID) else value for value in row)

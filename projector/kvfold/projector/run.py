@@ -19,8 +19,8 @@ from kvfold.projector.control import STOP_WAIT_S
 from kvfold.projector.generation_run import GenerationRun
 from kvfold.projector.generations import (
     FOLDED_STATES,
-    SCHEMA_VERSION,
     ensure_serving_generation,
+    knows_schema,
     list_generations,
     serving_generation,
 )
@@ -119,7 +119,7 @@ class Projector:
         wanted = {
             found.id
             for found in list_generations(connection)
-            if found.state in FOLDED_STATES and found.schema_version <= SCHEMA_VERSION
+            if found.state in FOLDED_STATES and knows_schema(found.schema_version)
         }
         for generation in self._runs.keys() - wanted:
             self._runs.pop(generation).stop()

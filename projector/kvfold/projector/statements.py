@@ -106,9 +106,11 @@ def delete_sql(table: str, generation: int) -> str:
 def move_sql(table: str, generation: int) -> str:
     """Moves rows to the table's history; keys as arrays, then an array of `valid_to`."""
     schema, found = schema_name(generation), _found(table, generation, extra="valid_to")
+    columns = TABLES[table].columns
+    old, new = (", ".join(f"{of}{column}" for column in columns) for of in ("t.", ""))
     return (
         f"WITH gone AS (DELETE FROM {schema}.{table} t USING ({found}) AS y WHERE t.ctid = y.place "
-        f"RETURNING t.*, y.valid_to) INSERT INTO {schema}.{table}_history SELECT * FROM gone"
+        f"RETURNING {old}, y.valid_to) INSERT INTO {schema}.{table}_history ({new}, valid_to) SELECT * FROM gone"
     )
 
 

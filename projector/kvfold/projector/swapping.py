@@ -24,6 +24,7 @@ from kvfold.projector.generations import (
     SCHEMA_VERSION,
     GenerationStateError,
     find_generation,
+    knows_schema,
     list_generations,
     serving_generation,
 )
@@ -116,7 +117,7 @@ def _check(connection: Connection[Any], generation: int) -> None:
         raise GenerationStateError(
             f"generation {generation} is {found.state}: only a verified or a retired one can be swapped in"
         )
-    if found.schema_version > SCHEMA_VERSION:
+    if not knows_schema(found.schema_version):
         raise GenerationStateError(
             f"generation {generation} has tables of version {found.schema_version}; this release knows {SCHEMA_VERSION}"
         )

@@ -215,6 +215,7 @@ def _item(item: DeploymentObject) -> dict[str, Any]:
         "version": item.version,
         "size": item.size,
         "updated_at": rfc3339_ms(item.updated_ms),
+        "sha256": None if item.sha256 is None else item.sha256.hex(),
     }
 
 

@@ -55,12 +55,13 @@ class Namespaces(BaseModel):
 
 
 class ObjectItem(BaseModel):
-    """An object in a listing; size in bytes, time as RFC 3339 in UTC."""
+    """An object in a listing; size in bytes, time as RFC 3339 in UTC, digest of the value in hex."""
 
     key: str
     version: int
     size: int
     updated_at: str
+    sha256: str | None
 
 
 class Objects(BaseModel):

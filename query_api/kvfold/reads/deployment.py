@@ -37,12 +37,16 @@ class DeploymentValue:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentObject:
-    """What a listing says of an entry; `size` in bytes, `updated_ms` is its record's effective time since 1970."""
+    """What a listing says of an entry; `size` in bytes, `updated_ms` is its record's effective time since 1970.
+
+    `sha256` is the value's digest; None where the tier keeps none (volatile namespaces).
+    """
 
     key: str
     version: int
     size: int
     updated_ms: int
+    sha256: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +94,13 @@ def deployment_objects(
 
         def past_shape(rows: Rows) -> ObjectPage:
             found, next_cursor = past_page(rows, limit)
-            return ObjectPage(tuple(DeploymentObject(*row[2:6]) for row in found), next_cursor)
+            return ObjectPage(tuple(DeploymentObject(*row[2:7]) for row in found), next_cursor)
 
         parameters = (partition, scope, namespace, start, end, limit + 1, as_of, VISITED_MAX)
         return past(_OBJECTS_AS_OF, parameters, past_shape, partition=partition, as_of=as_of)
 
     def shape(rows: Rows) -> ObjectPage:
-        objects = tuple(DeploymentObject(*row[2:6]) for row in rows if row[2] is not None)
+        objects = tuple(DeploymentObject(*row[2:7]) for row in rows if row[2] is not None)
         return ObjectPage(objects[:limit], objects[limit - 1].key if len(objects) > limit else None)
 
     return Query(_OBJECTS, (partition, scope, namespace, start, end, limit + 1), shape, partition)

@@ -25,10 +25,9 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout, TooMa
 
 from kvfold.log.postgres_connection import Watchdog
 from kvfold.reads.query import Query, Read, Rows
-from kvfold.reads.statements import statement
+from kvfold.reads.statements import in_generation, statement
 from kvfold.schemas.errors import StoreUnavailableError
 from kvfold.schemas.partitioning import partition_of
-from kvfold.schemas.projection import schema_name
 
 __all__ = ["PLAN_SETTINGS", "READ_TIMEOUT_S", "AsyncReader", "Reader", "async_read_pool", "read_pool"]
 
@@ -69,6 +68,7 @@ class _Catalogue:
 
     def __init__(self) -> None:
         self._generation: int | None = None
+        self._schema_version = 1
         self._partition_count: int | None = None
         self._statements: dict[tuple[str, int], bytes] = {}
         self.partition_of_scope = lru_cache(maxsize=8_192)(self._partition_of_scope)
@@ -116,7 +116,7 @@ class _Catalogue:
             rows = ()
         if not rows:
             raise StoreUnavailableError("no generation serves yet: has a projector been started?")
-        self._generation = int(rows[0][0])
+        self._generation, self._schema_version = int(rows[0][0]), int(rows[0][1])
         return self._generation
 
     def _statement(self, text: str, generation: int) -> bytes:
@@ -125,7 +125,8 @@ class _Catalogue:
         if built is None:
             if len(self._statements) >= _STATEMENTS_MAX:  # generations come and go
                 self._statements.clear()
-            built = self._statements[key] = text.replace("{g}", schema_name(generation)).encode()
+            statement_ = in_generation(text, generation, self._schema_version)
+            built = self._statements[key] = statement_.encode()
         return built
 
 
