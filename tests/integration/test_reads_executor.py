@@ -207,6 +207,7 @@ def test_tables_that_come_back_otherwise_under_the_same_name(driver: Driver, row
     """0A000: the plan that a connection prepared is of the old table."""
     for _ in range(10):
         driver.many(QUERY, 4)
+    rows.execute("DROP VIEW kvfold.deployment_entry")
     rows.execute("ALTER TABLE {g}.deployment_entry ALTER COLUMN version TYPE int")
     rows.deployment("dep", "user", "k", b"v")
     for _ in range(3):

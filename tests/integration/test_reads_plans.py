@@ -55,11 +55,12 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def plan_of(rows: ProjectionRows, name: str, *, schema_version: int = SCHEMA_VERSION) -> dict[str, Any]:
     text = in_generation(statement(name), 1, schema_version)
-    rows.connection.execute("DEALLOCATE ALL")
     count = max((n for n in range(10) if f"${n}" in text), default=0)
-    rows.connection.execute(f"PREPARE plan_{name} AS {text}".encode())
+    rows.connection.execute(f"PREPARE plan_{name}_{schema_version} AS {text}".encode())
     nulls = f"({', '.join(['NULL'] * count)})" if count else ""
-    row = rows.connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE plan_{name}{nulls}".encode()).fetchone()
+    row = rows.connection.execute(
+        f"EXPLAIN (FORMAT JSON) EXECUTE plan_{name}_{schema_version}{nulls}".encode()
+    ).fetchone()
     assert row is not None
     document = row[0] if isinstance(row[0], list) else json.loads(row[0])
     plan: dict[str, Any] = document[0]["Plan"]
