@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 from uuid import UUID
@@ -19,15 +20,18 @@ __all__ = [
     "CAPSULE",
     "DEPLOYMENT",
     "INSTANCE",
+    "SNAPSHOT",
     "batch_delete",
     "batch_set",
     "capsule_batch",
     "capsule_cleared",
     "capsule_deleted",
     "capsule_quota",
+    "capsule_restored",
     "capsule_set",
     "deployment_deleted",
     "deployment_put",
+    "deployment_restored",
     "envelope",
     "format_raised",
     "instance_deleted",
@@ -46,6 +50,7 @@ __all__ = [
     "undeployed",
 ]
 
+SNAPSHOT = "0190c000-0000-7000-8000-00000000000a"
 CAPSULE = "c:alice:capsule:notes"
 DEPLOYMENT = "d:dep-1"
 INSTANCE = "o:order-17"
@@ -80,6 +85,37 @@ def capsule_set(
 ) -> Mutation:
     """`capsule.set`."""
     return _mutation("capsule.set", scope, id_, expected, subject=key, body=value, actor=actor)
+
+
+def capsule_restored(
+    key: str,
+    value: bytes = b"v",
+    *,
+    version: int = 1,
+    snapshot: str = SNAPSHOT,
+    scope: str = CAPSULE,
+    id_: str | None = None,
+) -> Mutation:
+    """`capsule.restored`."""
+    made = _mutation("capsule.restored", scope, id_, subject=key, body=value, snapshot=snapshot)
+    return replace(made, version=version)
+
+
+def deployment_restored(
+    key: str,
+    value: bytes = b"v",
+    *,
+    version: int = 1,
+    namespace: str = "user",
+    snapshot: str = SNAPSHOT,
+    scope: str = DEPLOYMENT,
+    id_: str | None = None,
+) -> Mutation:
+    """`deployment.restored`."""
+    made = _mutation(
+        "deployment.restored", scope, id_, subject=key, namespace=namespace, body=value, snapshot=snapshot
+    )
+    return replace(made, version=version)
 
 
 def capsule_deleted(

@@ -68,7 +68,7 @@ def test_what_the_constructors_build_is_admitted_and_reads_back(mutation: Mutati
     ("mutation", "code"),
     [
         (replace(SET, type="kvfold.capsule.set.v2"), "unknown-type"),
-        (replace(SET, type="kvfold.capsule.restored.v1"), "unknown-type"),
+        (replace(SET, type="kvfold.capsule.restored.v1"), "malformed"),
         (replace(SET, type=""), "malformed"),
         (replace(SET, id="x"), "malformed-id"),
         (replace(SET, id=ID.upper().replace("0", "A")), "malformed-id"),

@@ -56,6 +56,8 @@ _KEPT: Final = frozenset(
         "kvnamespace",
         "kvexpected",
         "kvactor",
+        "kvversion",
+        "kvsnapshot",
         "traceparent",
     }
 )
@@ -66,6 +68,7 @@ _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt]([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d{1,12})?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)",
     re.ASCII,
 )
+_VERSION: Final = re.compile(r"[1-9][0-9]{0,14}", re.ASCII)
 _ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})?")
 _JSON_TYPE: Final = re.compile(r"[^/;]+/([^;]+\+)?json\s*(;.*)?", re.ASCII | re.IGNORECASE | re.DOTALL)
 
@@ -210,7 +213,22 @@ def _mutation(attributes: dict[str, str], body: bytes | None) -> Mutation:
         time,
         attributes.get("kvactor"),
         attributes.get("traceparent"),
+        *_restored(attributes, is_restore=row is not None and row.is_restore),
     )
+
+
+def _restored(attributes: dict[str, str], *, is_restore: bool) -> tuple[int | None, str | None]:
+    """Version and snapshot of a restored entry; the fold says what they must be."""
+    version, snapshot = attributes.get("kvversion"), attributes.get("kvsnapshot")
+    if not is_restore:
+        if version is not None or snapshot is not None:
+            raise _malformed("kvversion and kvsnapshot belong to restored entries only")
+        return None, None
+    if version is None or _VERSION.fullmatch(version) is None:
+        raise _malformed("kvversion must be a whole number from 1 to 999999999999999")
+    if not is_mutation_id(snapshot or ""):
+        raise _malformed("kvsnapshot must be a UUID")
+    return int(version), (snapshot or "").lower()
 
 
 def _header_text(name: str, raw: bytes) -> str:

@@ -93,13 +93,16 @@ class RangeNeed:
 
 @dataclass(slots=True)
 class Needs:
-    """Keys of what a batch touches. `range` is set in a batch of one range mutation."""
+    """Keys of what a batch touches. `range` is set in a batch of one range mutation; `restored_scopes` are deployments
+    whose entries are restored.
+    """
 
     ids: set[tuple[str, str]] = field(default_factory=set)
     capsule_keys: set[tuple[str, str]] = field(default_factory=set)
     capsule_scopes: set[str] = field(default_factory=set)
     deployment_keys: set[tuple[str, str, str]] = field(default_factory=set)
     deployment_scopes: set[str] = field(default_factory=set)
+    restored_scopes: set[str] = field(default_factory=set)
     instances: set[str] = field(default_factory=set)
     range: RangeNeed | None = None
 
@@ -123,6 +126,7 @@ class Loaded:
     capsule_scopes: dict[str, CapsuleScope] = field(default_factory=dict)
     deployment_entries: dict[tuple[str, str, str], Head] = field(default_factory=dict)
     deployment_scopes: dict[str, DeploymentScope] = field(default_factory=dict)
+    occupied: set[str] = field(default_factory=set)
     instances: dict[str, Instance] = field(default_factory=dict)
     executions: dict[str, Execution] = field(default_factory=dict)
     kv: dict[str, dict[str, KvEntry]] = field(default_factory=dict)
@@ -205,6 +209,8 @@ def needs(steps: Sequence[Step]) -> Needs:
                     result.capsule_keys.update((mutation.scope, key) for key in _batch_keys(formed.body))
             case Family.DEPLOYMENT:
                 result.deployment_scopes.add(mutation.scope)
+                if formed.type.is_restore:
+                    result.restored_scopes.add(mutation.scope)
                 if formed.type.is_range:
                     result.range = RangeNeed("deployment_entry", mutation.scope)
                 elif mutation.subject is not None and "\x00" not in mutation.subject:
@@ -342,14 +348,15 @@ class _Projection:
                 usage = loaded.capsule_scopes.get(scope) or CapsuleScope(scope, 0, 0, None)
                 if isinstance(formed.body, CapsuleBatch):
                     entries = self._batch_entries(scope, formed.body)
-                    return CapsuleState(usage.keys, usage.bytes, usage.bytes_max, entries=entries)
+                    return CapsuleState(*usage[1:4], entries=entries)
                 head = loaded.capsule_entries.get((scope, mutation.subject or ""))
-                return CapsuleState(usage.keys, usage.bytes, usage.bytes_max, head, loaded.range)
+                return CapsuleState(*usage[1:4], head, loaded.range, restoring=usage.restoring)
             case Family.DEPLOYMENT:
-                floor = loaded.deployment_scopes.get(scope)
+                kept = loaded.deployment_scopes.get(scope) or DeploymentScope(scope, 0)
                 key = (scope, mutation.namespace or "", mutation.subject or "")
                 entry = loaded.deployment_entries.get(key)
-                return DeploymentState(0 if floor is None else floor.version_floor, entry, loaded.range)
+                is_occupied = scope in loaded.occupied
+                return DeploymentState(kept.version_floor, entry, loaded.range, kept.restoring, is_occupied)
             case Family.ORCHESTRATION:
                 return OrchestrationState(
                     loaded.instances.get(scope),
@@ -423,6 +430,7 @@ class _Projection:
             case DeploymentEntry():
                 size = None if row.value is None else len(row.value)
                 loaded.deployment_entries[row.scope, row.namespace, row.key] = Head(row.version, size)
+                loaded.occupied.add(row.scope)
             case DeploymentScope():
                 loaded.deployment_scopes[row.scope] = row
             case Instance():

@@ -135,9 +135,16 @@ def _fold_capsule(state: CapsuleState, formed: Formed, decision: Decision, place
             usage = _usage(state, scope, keys=-state.range.count, size=-state.range.bytes)
             removal = RangeRemoval("capsule_entry", scope, prefix=mutation.subject)
             return Changes(puts=(("capsule_scope", usage),), ranges=(removal,))
+        case "kvfold.capsule.restored.v1":
+            assert key is not None and mutation.body is not None and entry is None
+            assert decision.version is not None and decision.version == mutation.version
+            row = _entry(formed, key, decision.version, mutation.body, place)
+            usage = _usage(state, scope, keys=1, size=utf8_length(key) + len(mutation.body))
+            usage = usage._replace(restoring=mutation.snapshot)
+            return Changes(puts=(("capsule_entry", row), ("capsule_scope", usage)))
         case "kvfold.capsule.quota-set.v1":
             assert isinstance(formed.body, QuotaSet)
-            row_ = CapsuleScope(scope, state.keys, state.bytes, formed.body.bytes_max)
+            row_ = CapsuleScope(scope, state.keys, state.bytes, formed.body.bytes_max, state.restoring)
             return Changes(puts=(("capsule_scope", row_),))
         case "kvfold.capsule.batch.v1":
             assert isinstance(formed.body, CapsuleBatch)
@@ -177,6 +184,7 @@ def _entry(formed: Formed, key: str, version: int, value: bytes, place: Place) -
 
 
 def _usage(state: CapsuleState, scope: str, *, keys: int, size: int) -> CapsuleScope:
+    # Whatever is done to an entry ends a restore: `restoring` is None.
     usage = CapsuleScope(scope, state.keys + keys, state.bytes + size, state.bytes_max)
     assert usage.keys >= 0 and usage.bytes >= 0, "usage is never negative"
     return usage
@@ -195,7 +203,10 @@ def _fold_deployment(state: DeploymentState, formed: Formed, decision: Decision,
     assert mutation.namespace is not None and mutation.subject is not None and version is not None
     if mutation.type == "kvfold.deployment.deleted.v1" and version == 0:
         return Changes()
-    if mutation.type == "kvfold.deployment.put.v1":
+    is_restored = mutation.type == "kvfold.deployment.restored.v1"
+    if is_restored:
+        assert entry is None and version == mutation.version, "a restored entry keeps its version"
+    elif mutation.type == "kvfold.deployment.put.v1":
         assert mutation.body is not None and version > (entry.version if entry else state.version_floor)
     else:
         assert entry is not None and entry.version == version, "a tombstone keeps the version"
@@ -204,12 +215,17 @@ def _fold_deployment(state: DeploymentState, formed: Formed, decision: Decision,
         mutation.namespace,
         mutation.subject,
         version,
-        mutation.body if mutation.type == "kvfold.deployment.put.v1" else None,
+        None if mutation.type == "kvfold.deployment.deleted.v1" else mutation.body,
         mutation.actor,
         place.offset,
         place.time_ms,
     )
-    return Changes(puts=(("deployment_entry", row),))
+    # Whatever else is done to an entry ends a restore.
+    restoring = mutation.snapshot if is_restored else None
+    if restoring == state.restoring:
+        return Changes(puts=(("deployment_entry", row),))
+    scope_row = DeploymentScope(scope, state.version_floor, restoring)
+    return Changes(puts=(("deployment_entry", row), ("deployment_scope", scope_row)))
 
 
 def _fold_orchestration(state: OrchestrationState, formed: Formed, place: Place) -> Changes:

@@ -143,6 +143,9 @@ class _Load:
         for row in self._present("deployment_scope", {(scope,) for scope in needs.deployment_scopes}):
             assert isinstance(row, DeploymentScope)
             loaded.deployment_scopes[row.scope] = row
+        if needs.restored_scopes:
+            held = {key[0] for key in self._tables["deployment_entry"]}
+            loaded.occupied = {scope for scope in needs.restored_scopes if scope in held}
         self._load_instances(needs.instances, loaded)
         self._load_range(needs, loaded)
         return loaded

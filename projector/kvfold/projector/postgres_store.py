@@ -245,6 +245,7 @@ class _Load:
                 "deployment_heads", _arrays(needs.deployment_keys, "scopes", "namespaces", "keys")
             )
             floors = self._ask("deployment_scopes", {"scopes": list(needs.deployment_scopes)})
+            occupied = self._ask("deployment_occupied", {"scopes": list(needs.restored_scopes)})
             scopes = {"scopes": list(needs.instances)}
             instances, executions, kv = (
                 self._ask(name, scopes) for name in ("instances", "executions", "kv")
@@ -263,6 +264,7 @@ class _Load:
         loaded.capsule_scopes.update((row[0], CapsuleScope(*row)) for row in _rows(usages))
         loaded.deployment_entries.update((row[:3], Head(*row[3:])) for row in _rows(deployments))
         loaded.deployment_scopes.update((row[0], DeploymentScope(*row)) for row in _rows(floors))
+        loaded.occupied.update(row[0] for row in _rows(occupied))
         loaded.instances.update((row[0], Instance(*row)) for row in _rows(instances))
         loaded.executions.update((row[0], Execution(*row)) for row in _rows(executions))
         for row in _rows(kv):

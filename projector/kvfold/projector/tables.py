@@ -45,12 +45,16 @@ class CapsuleEntry(NamedTuple):
 
 
 class CapsuleScope(NamedTuple):
-    """A capsule namespace's usage: live keys, bytes of keys and values, and its quota (None = the default)."""
+    """A capsule namespace's usage: live keys, bytes of keys and values, and its quota (None = the default).
+
+    `restoring` is the snapshot that all its entries come from, None as soon as anything else was done to them.
+    """
 
     scope: str
     keys: int
     bytes: int
     bytes_max: int | None
+    restoring: str | None = None
 
 
 class DeploymentEntry(NamedTuple):
@@ -67,10 +71,14 @@ class DeploymentEntry(NamedTuple):
 
 
 class DeploymentScope(NamedTuple):
-    """`version_floor`: the highest version that an undeploy swept; later versions in the scope are above it."""
+    """`version_floor`: the highest version that an undeploy swept; later versions in the scope are above it.
+
+    `restoring` is as in `CapsuleScope`.
+    """
 
     scope: str
     version_floor: int
+    restoring: str | None = None
 
 
 class Instance(NamedTuple):
@@ -225,7 +233,7 @@ TABLES: Final[dict[str, TableSpec]] = {
         _spec(
             "capsule_entry", CapsuleEntry, "text text int8 bytea bytea text int8 int8", 2, has_history=True
         ),
-        _spec("capsule_scope", CapsuleScope, "text int8 int8 int8", 1),
+        _spec("capsule_scope", CapsuleScope, "text int8 int8 int8 text", 1),
         _spec(
             "deployment_entry",
             DeploymentEntry,
@@ -233,7 +241,7 @@ TABLES: Final[dict[str, TableSpec]] = {
             3,
             has_history=True,
         ),
-        _spec("deployment_scope", DeploymentScope, "text int8", 1),
+        _spec("deployment_scope", DeploymentScope, "text int8 text", 1),
         _spec(
             "orchestration_instance",
             Instance,

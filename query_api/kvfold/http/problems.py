@@ -55,6 +55,7 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "wrong-incarnation": 409,
     "wrong-mode": 409,
     "current-execution": 409,
+    "not-empty": 409,
     "gone": 410,
     "precondition-failed": 412,
     "cas-mismatch": 412,  # capsules know conditions only as RFC 9110 has them
@@ -190,9 +191,10 @@ def problem_of_decision(
 _DETAIL: Final[Mapping[str, str]] = {
     "version-conflict": "the precondition does not hold for the current version",
     "cas-mismatch": "the precondition does not hold for the current value",
-    "already-exists": "an instance of that id exists",
+    "already-exists": "there is one of that name",
     "unknown-instance": "no instance has that id",
     "finished": "the instance has ended",
+    "not-empty": "the scope holds entries that are not of this snapshot: restoring takes an empty scope",
 }
 
 

@@ -24,10 +24,13 @@ from kvfold.schemas.limits import HEADER_TEXT_BYTES_MAX, RECORD_KEY_BYTES_MAX
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.precondition import ANY, Precondition
 from kvfold.schemas.record import Headers, NewRecord, Record
+from kvfold.schemas.types import MUTATION_TYPES
 
 __all__ = ["Malformed", "decode", "encode", "fingerprint", "is_mutation_id"]
 
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
+# Up to 10**15 - 1: far below what a version counter can hold, so that ordinary writes go on from it.
+_VERSION: Final = re.compile(r"[1-9][0-9]{0,14}", re.ASCII)
 _STRUCTURED: Final = "application/cloudevents"
 
 
@@ -60,6 +63,8 @@ def encode(mutation: Mutation) -> NewRecord:
         ("ce_kvnamespace", mutation.namespace),
         ("ce_kvexpected", None if mutation.expected is ANY else str(mutation.expected)),
         ("ce_kvactor", mutation.actor),
+        ("ce_kvversion", None if mutation.version is None else str(mutation.version)),
+        ("ce_kvsnapshot", mutation.snapshot),
         ("ce_traceparent", mutation.traceparent),
         ("content-type", mutation.content_type),
     )
@@ -100,11 +105,13 @@ def decode(record: Record) -> Mutation | Malformed:
         attributes.get("ce_time"),
         attributes.get("ce_kvactor"),
         attributes.get("ce_traceparent"),
+        *_restored(mutation_type, attributes),
     )
 
 
 def fingerprint(mutation: Mutation, *, with_body: bool) -> bytes:
-    """16 bytes that two mutations share iff type, subject, namespace, precondition and body are the same.
+    """16 bytes that two mutations share iff type, subject, namespace, precondition and body are the same, and version and
+    snapshot where they are restored entries.
 
     `with_body=False` for secret namespaces: each encryption has a fresh nonce, so a repeat has other bytes.
     """
@@ -116,6 +123,8 @@ def fingerprint(mutation: Mutation, *, with_body: bool) -> bytes:
         + _few_framed(expected),
         digest_size=16,
     )
+    if mutation.version is not None:
+        digest.update(_framed(str(mutation.version)) + _framed(mutation.snapshot))
     if with_body:
         digest.update(b"\x00" if mutation.body is None else b"\x01" + mutation.body)
     return digest.digest()
@@ -181,6 +190,18 @@ def _required(attributes: dict[str, str], scope: str) -> str | None:
     if attributes.get("ce_partitionkey", scope) != scope:
         return "ce_partitionkey is not the record's key"
     return None
+
+
+def _restored(mutation_type: str, attributes: dict[str, str]) -> tuple[int | None, str | None]:
+    """Version and snapshot of a restored entry, each None where it is missing or malformed; other types have neither."""
+    row = MUTATION_TYPES.get(mutation_type)
+    if row is None or not row.is_restore:
+        return None, None
+    version, snapshot = attributes.get("ce_kvversion", ""), attributes.get("ce_kvsnapshot", "").lower()
+    return (
+        int(version) if _VERSION.fullmatch(version) else None,
+        snapshot if is_mutation_id(snapshot) else None,
+    )
 
 
 def _quoted(name: str) -> str:

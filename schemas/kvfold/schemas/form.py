@@ -141,6 +141,10 @@ def _parts_problem(mutation: Mutation, row: MutationType) -> str | None:
         )
     if mutation.expected.kind not in row.preconditions:
         return f"the precondition {mutation.expected.kind} has no meaning for this type"
+    if row.is_restore and mutation.version is None:
+        return "ce_kvversion is missing or no version: a whole number from 1 to 999999999999999"
+    if row.is_restore and mutation.snapshot is None:
+        return "ce_kvsnapshot is missing or no UUID"
     if row.body is BodyKind.NONE and mutation.body:
         return "this type has no body"
     if row.body is not BodyKind.NONE and mutation.body is None:

@@ -17,6 +17,7 @@ class Mutation:
     - `id`: a UUID in lower-case canonical text, the idempotency key within the scope.
     - `subject`: key or prefix, None where the type has none; `namespace`: of deployments.
     - `body`: raw bytes; None for types without a body. An empty value is `b""`.
+    - `version`, `snapshot`: of a restored entry, its version and the UUID of the snapshot that it comes from.
     - `source`, `time` (RFC 3339), `actor`, `traceparent`: informational, no decision uses them.
     """
 
@@ -32,3 +33,5 @@ class Mutation:
     time: str | None = None
     actor: str | None = None
     traceparent: str | None = None
+    version: int | None = None
+    snapshot: str | None = None

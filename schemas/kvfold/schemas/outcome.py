@@ -28,6 +28,7 @@ CONFLICT_CODES: Final = frozenset(
         "wrong-execution",
         "wrong-incarnation",
         "wrong-mode",  # orchestration.events for a runtime instance
+        "not-empty",  # restoring an entry into a scope that holds others than those of its snapshot
         "current-execution",  # prune of the current execution
     }
 )

@@ -203,6 +203,10 @@ def _headers(row: MutationType) -> dict[str, Any]:
         required.append("ce_kvnamespace")
     else:
         absent.append("ce_kvnamespace")
+    if row.is_restore:
+        properties["ce_kvversion"] = _text("The version that the entry had.", pattern="^[1-9][0-9]{0,14}$")
+        properties["ce_kvsnapshot"] = _text("The snapshot's UUID: a scope is filled from one.", format="uuid")
+        required += ["ce_kvversion", "ce_kvsnapshot"]
     properties["ce_kvexpected"] = _text("The precondition; absent is any.", pattern=_expected_pattern(row))
     # A header that has no meaning for the type makes the record malformed.
     properties |= dict.fromkeys(absent, False)

@@ -61,7 +61,7 @@ def _validate_capsule(formed: Formed) -> Decision | None:
     """What the record alone shows to be wrong: key, prefix, size of the value. None if nothing is."""
     mutation = formed.mutation
     match mutation.type:
-        case "kvfold.capsule.set.v1" | "kvfold.capsule.deleted.v1":
+        case "kvfold.capsule.set.v1" | "kvfold.capsule.deleted.v1" | "kvfold.capsule.restored.v1":
             assert mutation.subject is not None
             problem = check_capsule_key(mutation.subject)
             if problem is not None:

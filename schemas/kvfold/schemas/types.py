@@ -54,7 +54,7 @@ _BY_CONTENT = _EXISTENCE | {PreconditionKind.SHA256}
 @dataclass(frozen=True, slots=True)
 class MutationType:
     """One row of the table. `is_range` marks mutations whose effect is over a range of keys; `level` is the format
-    level from which on the type is known.
+    level from which on the type is known; `is_restore` marks what brings an entry back with its version.
     """
 
     name: str
@@ -66,6 +66,7 @@ class MutationType:
     is_range: bool = False
     implemented: bool = True
     level: int = 1
+    is_restore: bool = False
 
 
 def _orchestration(
@@ -86,7 +87,7 @@ _TABLE = (
     MutationType("kvfold.capsule.namespace-cleared.v1", _CAPSULE, BodyKind.NONE, is_range=True),
     MutationType("kvfold.capsule.quota-set.v1", _CAPSULE, BodyKind.JSON),
     MutationType("kvfold.capsule.batch.v1", _CAPSULE, BodyKind.JSON),
-    MutationType("kvfold.capsule.restored.v1", _CAPSULE, BodyKind.BYTES, _KEY, implemented=False),
+    MutationType("kvfold.capsule.restored.v1", _CAPSULE, BodyKind.BYTES, _KEY, is_restore=True),
     MutationType(
         "kvfold.deployment.put.v1",
         _DEPLOYMENT,
@@ -110,7 +111,7 @@ _TABLE = (
         BodyKind.BYTES,
         _KEY,
         has_namespace=True,
-        implemented=False,
+        is_restore=True,
     ),
     _orchestration("started", implemented=True),
     _orchestration("events", implemented=True),

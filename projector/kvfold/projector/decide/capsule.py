@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from kvfold.projector.decide.restore import decide_restored
 from kvfold.projector.decide.state import CapsuleState, Head
 from kvfold.schemas.bodies import BatchSet, CapsuleBatch
 from kvfold.schemas.form import Formed, rejected
@@ -29,6 +30,8 @@ def decide_capsule(formed: Formed, state: CapsuleState) -> Decision:
         case "kvfold.capsule.batch.v1":
             assert isinstance(formed.body, CapsuleBatch)
             return _decide_batch(formed.body, state)
+        case "kvfold.capsule.restored.v1":
+            return _decide_restored(formed, state)
     raise AssertionError(f"no decision for {formed.mutation.type}")
 
 
@@ -60,6 +63,17 @@ def _decide_batch(batch: CapsuleBatch, state: CapsuleState) -> Decision:
         elif entry is not None:
             removed += 1
     return _over_quota(growth, state) or Decision(DecisionStatus.APPLIED, removed=removed)
+
+
+def _decide_restored(formed: Formed, state: CapsuleState) -> Decision:
+    mutation = formed.mutation
+    assert mutation.subject is not None and mutation.body is not None
+    decision = decide_restored(
+        formed, is_empty=state.keys == 0, restoring=state.restoring, version=_version(state)
+    )
+    if decision.status is not DecisionStatus.APPLIED:
+        return decision
+    return _over_quota(utf8_length(mutation.subject) + len(mutation.body), state) or decision
 
 
 def _over_quota(growth: int, state: CapsuleState) -> Decision | None:

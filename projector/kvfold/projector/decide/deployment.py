@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvfold.projector.decide.restore import decide_restored
 from kvfold.projector.decide.state import DeploymentState
 from kvfold.schemas.form import Formed
 from kvfold.schemas.outcome import Decision, DecisionStatus
@@ -25,6 +26,10 @@ def decide_deployment(formed: Formed, state: DeploymentState) -> Decision:
             return Decision(DecisionStatus.APPLIED, version=current)
         case "kvfold.deployment.undeployed.v1":
             return Decision(DecisionStatus.APPLIED, removed=state.range.count)
+        case "kvfold.deployment.restored.v1":
+            return decide_restored(
+                formed, is_empty=not state.is_occupied, restoring=state.restoring, version=current
+            )
     raise AssertionError(f"no decision for {formed.mutation.type}")
 
 

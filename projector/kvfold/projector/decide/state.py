@@ -52,7 +52,8 @@ class RangeTotals:
 class CapsuleState(NamedTuple):
     """A capsule namespace: usage, quota (None = the default), the entry meant, the range meant.
 
-    `entries` are the ones that a batch names, by key; an absent one is not among them.
+    `entries` are the ones that a batch names, by key; an absent one is not among them. `restoring` is the snapshot that all
+    entries come from.
     """
 
     keys: int = 0
@@ -61,14 +62,19 @@ class CapsuleState(NamedTuple):
     entry: Head | None = None
     range: RangeTotals = RangeTotals()
     entries: Mapping[str, Head] = MappingProxyType({})
+    restoring: str | None = None
 
 
 class DeploymentState(NamedTuple):
-    """A deployment: version floor, the entry meant (a tombstone counts as absent), the range meant."""
+    """A deployment: version floor, the entry meant (a tombstone counts as absent), the range meant, the snapshot that all
+    entries come from; `is_occupied`, filled for a restored entry only: there are entries, or tombstones.
+    """
 
     version_floor: int = 0
     entry: Head | None = None
     range: RangeTotals = RangeTotals()
+    restoring: str | None = None
+    is_occupied: bool = False
 
 
 class OrchestrationState(NamedTuple):
