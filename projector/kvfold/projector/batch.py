@@ -93,9 +93,7 @@ class RangeNeed:
 
 @dataclass(slots=True)
 class Needs:
-    """Keys of what a batch touches. `range` is set in a batch of one range mutation; `restored_scopes` are deployments
-    whose entries are restored.
-    """
+    """Keys of what a batch touches. `range` is set in a batch of one range mutation."""
 
     ids: set[tuple[str, str]] = field(default_factory=set)
     capsule_keys: set[tuple[str, str]] = field(default_factory=set)
@@ -355,8 +353,8 @@ class _Projection:
                 kept = loaded.deployment_scopes.get(scope) or DeploymentScope(scope, 0)
                 key = (scope, mutation.namespace or "", mutation.subject or "")
                 entry = loaded.deployment_entries.get(key)
-                is_occupied = scope in loaded.occupied
-                return DeploymentState(kept.version_floor, entry, loaded.range, kept.restoring, is_occupied)
+                occupied = scope in loaded.occupied
+                return DeploymentState(kept.version_floor, entry, loaded.range, kept.restoring, occupied)
             case Family.ORCHESTRATION:
                 return OrchestrationState(
                     loaded.instances.get(scope),
