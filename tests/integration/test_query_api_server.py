@@ -11,9 +11,8 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-import uvicorn
 
-from kvfold.http.server import server_config
+from kvfold.http.server import Server
 from kvfold.query_api.serve import query_api_app, read_context
 from support.projection_rows import ProjectionRows
 
@@ -30,7 +29,7 @@ def rows(postgres_dsn: str) -> Iterator[ProjectionRows]:
 @pytest.fixture
 def port(postgres_dsn: str, rows: ProjectionRows) -> Iterator[int]:
     app = query_api_app(read_context(postgres_dsn, pool_size=4))
-    server = uvicorn.Server(server_config(app))
+    server = Server(app)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

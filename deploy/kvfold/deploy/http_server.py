@@ -8,13 +8,13 @@ from __future__ import annotations
 import socket
 import time
 from threading import Thread
-from typing import Any, Final
+from typing import Final
 
 import structlog
-import uvicorn
 
 from kvfold.deploy.environment import PortTakenError
-from kvfold.http.server import server_config
+from kvfold.http.app import App
+from kvfold.http.server import Server
 
 __all__ = ["HttpServer", "bound_socket"]
 
@@ -22,6 +22,7 @@ _log = structlog.get_logger(__name__)
 _BACKLOG: Final = 2048
 _START_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.01
+_UNACKNOWLEDGED_MS: Final = 60_000
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -36,6 +37,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
     try:
         # Without it a restart would wait for the connections of the process before.
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # A client that takes nothing, and whose stream was ended, would keep its connection for ever.
+            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
         taken.bind((host, port))
     except OSError as error:
         taken.close()
@@ -46,10 +50,10 @@ def bound_socket(host: str, port: int) -> socket.socket:
 class HttpServer:
     """Serves one ASGI app on a socket from `bound_socket`, which it closes at the end."""
 
-    def __init__(self, app: Any, listener: socket.socket) -> None:
+    def __init__(self, app: App, listener: socket.socket) -> None:
         self._listener = listener
         self.host, self.port = listener.getsockname()[:2]
-        self._server = uvicorn.Server(server_config(app))
+        self._server = Server(app)
         self._thread = Thread(target=self._run, name="http", daemon=True)
         self._failed: BaseException | None = None
 
@@ -79,7 +83,10 @@ class HttpServer:
         _log.info("server started", host=self.host, port=self.port)
 
     def stop(self) -> None:
-        """Takes no more requests, finishes those under way (some seconds at most), and returns when all is closed."""
+        """Takes no more requests, finishes those under way (some seconds at most), and returns when all is closed.
+
+        Streams end at once.
+        """
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join()

@@ -53,7 +53,12 @@ def serving_app(
     )
     routes = [*read_routes(context), *write_routes(gateway)]
     documented = documentation_routes(routes, title=_TITLE, version=_VERSION)
-    return App([*routes, *documented], metrics=context.metrics, lifespans=[lambda: opened(context)])
+    return App(
+        [*routes, *documented],
+        metrics=context.metrics,
+        lifespans=[lambda: opened(context)],
+        stops=[context.watches.stop],
+    )
 
 
 def log_end(log: Log) -> dict[int, int]:

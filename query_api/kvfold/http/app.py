@@ -56,12 +56,20 @@ class App:
         metrics: HttpMetrics | None = None,
         identify: Identify = anyone,
         lifespans: Iterable[Lifespan] = (),
+        stops: Iterable[Callable[[], None]] = (),
     ) -> None:
+        """`stops` are called, in the event loop, when the server begins to stop: they end what would go on for ever."""
         self.routes = tuple(routes)
         self._router = Router(self.routes)
         self._metrics = metrics or HttpMetrics()
         self._identify = identify
         self._lifespans = tuple(lifespans)
+        self._stops = tuple(stops)
+
+    def begin_stop(self) -> None:
+        """Ends streams; requests of the other kind are finished."""
+        for stop in self._stops:
+            stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["type"]:

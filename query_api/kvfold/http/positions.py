@@ -69,6 +69,14 @@ class PositionedReader:
         self.waiter = waiter
         self._floor = floor
 
+    async def read_up_to(self, call: Call, query: Query[T], offset: int) -> Read[T]:
+        """As `read`, of one partition, and up to an offset of it as well."""
+        assert query.partition is not None
+        demand = demanded_positions(call, partition_count=await self.reader.partition_count())
+        floor = self._floor(query.partition)
+        demand = _both(demand, {query.partition: max(offset, -1 if floor is None else floor)})
+        return await self._read_demanded(query, demand)
+
     async def read(self, call: Call, query: Query[T]) -> Read[T]:
         """Runs the query as soon as its answer is up to the demand.
 

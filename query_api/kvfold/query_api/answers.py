@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Final, TypeVar
 
@@ -19,11 +18,10 @@ from kvfold.reads.decisions import DecisionView
 from kvfold.reads.query import Query, Read
 from kvfold.schemas.errors import NotUpToPositionError
 
-__all__ = ["decision_json", "found", "json_response", "read_until", "rfc3339", "rfc3339_ms"]
+__all__ = ["decision_json", "found", "json_response", "read_until"]
 
 T = TypeVar("T")
 
-_TIME_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999, where RFC 3339 ends, too
 _STEP_S: Final = 0.02
 _EVERYWHERE_STEP_S: Final = 0.1
 
@@ -43,18 +41,6 @@ def found(read: Read[T | None], what: str) -> T:
     if read.value is None:
         raise NotFoundError(f"there is no {what}", headers=position_headers(read))
     return read.value
-
-
-def rfc3339(time: datetime) -> str:
-    """A time in UTC: `2026-01-02T03:04:05.678901Z`."""
-    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def rfc3339_ms(time_ms: int) -> str:
-    """A time given in milliseconds since 1970, in UTC; a broker's absurd timestamp is shown as the nearest real time."""
-    time_ms = min(max(time_ms, 0), _TIME_MS_MAX)
-    time = datetime.fromtimestamp(time_ms // 1_000, UTC).replace(microsecond=time_ms % 1_000 * 1_000)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def decision_json(view: DecisionView) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from kvfold.http.call import Call
 from kvfold.http.routes import Parameter
+from kvfold.reads.changes import family_of_scope
 from kvfold.schemas.errors import InvalidError, UnavailableError
 from kvfold.schemas.form import scope_problem
 from kvfold.schemas.limits import (
@@ -41,6 +42,7 @@ __all__ = [
     "browsed_namespace",
     "capsule_key",
     "capsule_prefix",
+    "check_namespace",
     "cursor",
     "deployment_key",
     "family_and_scope",
@@ -56,6 +58,7 @@ __all__ = [
     "scope_of_deployment",
     "served_namespace",
     "wait_seconds",
+    "watched_scope",
 ]
 
 WAIT_SECONDS_MAX: Final = 60
@@ -231,6 +234,23 @@ def family_and_scope(call: Call) -> tuple[Family, str]:
     if problem is not None:
         raise InvalidError(problem, code="malformed-scope")
     return family, scope
+
+
+def watched_scope(call: Call) -> tuple[str | None, Family | None]:
+    """`?scope=` of entries, with its family; None twice where it is absent. Raises InvalidError `malformed-scope`."""
+    scope = call.query.get("scope")
+    if scope is None:
+        return None, None
+    family = family_of_scope(scope)
+    problem = "it begins with c:, d: or o:" if family is None else scope_problem(family, scope, 1)
+    if problem is not None:
+        raise InvalidError(f"{scope[:80]!a} is no scope of entries: {problem}", code="malformed-scope")
+    return scope, family
+
+
+def check_namespace(namespace: str) -> None:
+    """A namespace's name, of whatever tier. Raises InvalidError `invalid-namespace`."""
+    _accept(check_deployment_name("the namespace", namespace), "invalid-namespace")
 
 
 def plain_prefix(call: Call) -> str:

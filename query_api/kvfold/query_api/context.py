@@ -8,6 +8,7 @@ from functools import cached_property
 
 from kvfold.http.metrics import HttpMetrics
 from kvfold.http.positions import Floor, PositionedReader
+from kvfold.query_api.watch.hub import WatchHub
 from kvfold.reads.executor import AsyncReader
 from kvfold.reads.waiting import Waiter
 
@@ -40,3 +41,8 @@ class ReadContext:
     def reads(self) -> PositionedReader:
         """Reads that heed positions."""
         return PositionedReader(self.reader, self.waiter, self.floor)
+
+    @cached_property
+    def watches(self) -> WatchHub:
+        """The watchers of this process."""
+        return WatchHub(self.reader, self.waiter)

@@ -12,12 +12,13 @@ from kvfold.http.positions import position_headers
 from kvfold.http.preconditions import read_condition, version_etag
 from kvfold.http.routes import Parameter, Route, json_answer
 from kvfold.query_api import arguments
-from kvfold.query_api.answers import found, json_response, rfc3339_ms
+from kvfold.query_api.answers import found, json_response
 from kvfold.query_api.arguments import CURSOR, LIMIT, MIN_POSITION, PREFIX
 from kvfold.query_api.as_of import AS_OF, AS_OF_CODES, GONE, as_of_offset
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.documented import CONDITIONS, POSITIONED, not_modified, read_problems, value_answer
 from kvfold.query_api.shapes import Namespaces, Objects, ObjectValue
+from kvfold.query_api.times import rfc3339_ms
 from kvfold.query_api.values import value_response
 from kvfold.reads.deployment import (
     DeploymentObject,

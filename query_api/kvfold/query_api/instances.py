@@ -11,12 +11,13 @@ from starlette.responses import Response
 from kvfold.http.call import Call
 from kvfold.http.routes import Parameter, Route, json_answer
 from kvfold.query_api import arguments
-from kvfold.query_api.answers import found, json_response, read_until, rfc3339_ms
+from kvfold.query_api.answers import found, json_response, read_until
 from kvfold.query_api.arguments import CURSOR, LIMIT, MIN_POSITION, PREFIX, WAIT
 from kvfold.query_api.as_of import AS_OF, AS_OF_CODES, AS_OF_EVERYWHERE, GONE, as_of_everywhere, as_of_offset
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.documented import POSITIONED, read_problems
 from kvfold.query_api.shapes import Instance, InstanceKv, Instances, KvEntry
+from kvfold.query_api.times import rfc3339_ms
 from kvfold.reads.as_of import VISITED_MAX
 from kvfold.reads.orchestration import (
     INSTANCE_STATUSES,

@@ -9,11 +9,12 @@ from starlette.responses import JSONResponse, Response
 from kvfold.http.call import Call
 from kvfold.http.metrics import metrics_route
 from kvfold.http.routes import Route, json_answer, problem_answers
-from kvfold.query_api.answers import json_response, rfc3339, rfc3339_ms
+from kvfold.query_api.answers import json_response
 from kvfold.query_api.arguments import MIN_POSITION
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.documented import POSITIONED, read_problems
 from kvfold.query_api.shapes import Generations, Health, Projector, Readiness
+from kvfold.query_api.times import rfc3339, rfc3339_ms
 from kvfold.reads.operations import (
     GenerationView,
     PartitionView,
@@ -147,6 +148,7 @@ def _measure(context: ReadContext) -> None:
     metrics.gauge(
         "kvfold_waiters", "Requests that wait for the projection", lambda: context.waiter.waiting_count
     )
+    metrics.gauge("kvfold_watchers", "Streams of changes", lambda: context.watches.watcher_count)
     metrics.gauge("kvfold_read_pool_size", "Connections of the read pool", lambda: figure("pool_size"))
     metrics.gauge(
         "kvfold_read_pool_idle", "Connections that are not in use", lambda: figure("pool_available")

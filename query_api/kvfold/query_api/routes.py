@@ -10,6 +10,7 @@ from kvfold.query_api.history import history_routes
 from kvfold.query_api.instances import instance_routes
 from kvfold.query_api.mutations import mutation_routes
 from kvfold.query_api.operations import operation_routes
+from kvfold.query_api.watch.routes import watch_routes
 
 __all__ = ["read_routes"]
 
@@ -25,6 +26,10 @@ def read_routes(context: ReadContext) -> list[Route]:
         *capsule_routes(context),
         *deployment_routes(context),
         *mutation_routes(context),
+<<<<<<< HEAD
         *history_routes(context),
+=======
+        *watch_routes(context),
+>>>>>>> 488eb08 (Watch: every change of a scope, a family or everything as server-sent events)
         *operation_routes(context),
     ]

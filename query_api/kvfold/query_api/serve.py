@@ -43,6 +43,7 @@ async def opened(context: ReadContext) -> AsyncIterator[None]:
     try:
         yield
     finally:
+        await context.watches.close()
         context.waiter.close()
         await context.reader.pool.close()
 
@@ -51,4 +52,9 @@ def query_api_app(context: ReadContext) -> App:
     """The query API alone, as an ASGI app that opens and closes the context with its lifespan."""
     routes = read_routes(context)
     documented = documentation_routes(routes, title=_TITLE, version=_VERSION)
-    return App([*routes, *documented], metrics=context.metrics, lifespans=[lambda: opened(context)])
+    return App(
+        [*routes, *documented],
+        metrics=context.metrics,
+        lifespans=[lambda: opened(context)],
+        stops=[context.watches.stop],
+    )

@@ -17,7 +17,7 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from time import monotonic
@@ -34,7 +34,10 @@ from kvfold.schemas.outcome import Decision, DecisionStatus
 from kvfold.schemas.position import Position
 from kvfold.schemas.projection import schema_name
 
-__all__ = ["WAITING_CONNECTION_LOST", "WAITING_CONNECTION_MADE", "Waiter"]
+__all__ = ["WAITING_CONNECTION_LOST", "WAITING_CONNECTION_MADE", "Noted", "Waiter"]
+
+Noted = Callable[[int, int], None]
+"""Told of a commit: partition, and the offset last covered, of whatever generation. Called in the waiter's thread."""
 
 WAITING_CONNECTION_LOST: Final = "waiting_connection_lost"
 WAITING_CONNECTION_MADE: Final = "waiting_connection_made"
@@ -64,6 +67,7 @@ class Waiter:
         os.set_blocking(self._wake_write, False)
         # From here on the thread's own; `_seen` and `_generation` are read by others, which is harmless when outdated.
         self._waiters = Waiters()
+        self._told: tuple[Noted, ...] = ()
         self._seen: dict[tuple[int, int], int] = {}
         self._generation: int | None = None
         self._is_idle = False
@@ -80,6 +84,18 @@ class Waiter:
         """Begins to listen; without it the first waiter pays for the connection."""
         with self._lock:
             self._start()
+
+    def tell(self, noted: Noted) -> Callable[[], None]:
+        """Calls `noted` for every notification from now on; gives what ends that. Lost notifications are not made up for."""
+        with self._lock:
+            self._start()
+            self._told = (*self._told, noted)
+
+        def end() -> None:
+            with self._lock:
+                self._told = tuple(each for each in self._told if each is not noted)
+
+        return end
 
     def close(self) -> None:
         """Ends the thread; whoever still waits gets StoreUnavailableError."""
@@ -227,6 +243,8 @@ class Waiter:
         except ValueError:
             return  # anybody may notify on a channel
         self._saw(generation, partition, offset)
+        for noted in self._told:
+            noted(partition, offset)
         if not self._hinted and generation == self._generation:
             self._admit()
             self._hinted = self._waiters.wants(partition, offset)

@@ -18,6 +18,10 @@ __all__ = [
     "CAPSULE_LIST_KEYS_MAX",
     "CAPSULE_QUOTA_BYTES_DEFAULT",
     "CAPSULE_VALUE_BYTES_MAX",
+    "CHANGES_KEYS_PAGE",
+    "CHANGES_OFFSETS_PAGE",
+    "CHANGES_RECORDS_PAGE",
+    "CHANGES_VALUE_BYTES_INLINE",
     "CLOUDEVENTS_BATCH_EVENTS_MAX",
     "DEDUPE_WINDOW_MS",
     "DEPLOYMENT_KEY_BYTES_MAX",
@@ -39,6 +43,8 @@ __all__ = [
     "RECORD_BYTES_MAX",
     "RECORD_KEY_BYTES_MAX",
     "SECRET_ENVELOPE_OVERHEAD_MAX",
+    "WATCHERS_MAX",
+    "WATCH_QUEUE_BYTES_MAX",
 ]
 
 INT64_MAX: Final = 2**63 - 1
@@ -78,6 +84,14 @@ PAGE_LIMIT_MAX: Final = 1_024
 BODY_DRAIN_BYTES_MAX: Final = 8 * 1024 * 1024
 CLOUDEVENTS_BATCH_EVENTS_MAX: Final = 1_000
 OPEN_WAIT_SECONDS_MAX: Final = 8.0  # how long a key write or a position demand may wait
+
+# --- watching ---
+CHANGES_RECORDS_PAGE: Final = 256  # applied records in one page of changes
+CHANGES_KEYS_PAGE: Final = 512  # once a page has so many keys, no further record is added
+CHANGES_OFFSETS_PAGE: Final = 50_000  # a page looks no further, however few records applied
+CHANGES_VALUE_BYTES_INLINE: Final = 4_096  # a larger value is fetched by itself, where somebody wants it
+WATCHERS_MAX: Final = 10_000  # streams of one process
+WATCH_QUEUE_BYTES_MAX: Final = 256 * 1024  # what waits for one watcher; beyond it reads again at its own pace
 
 # --- the projector's batches ---
 BATCH_RECORDS_MAX: Final = 4_000

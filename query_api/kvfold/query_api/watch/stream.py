@@ -1,0 +1,150 @@
+"""The stream of one watcher: what is sent, in which order, and when it ends.
+
+The id of an event is the position to resume from, so only the last event of a mutation has one: a client that was cut off
+within a mutation gets the whole of it again. Events of a mutation are sent in one piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from kvfold.query_api.watch.events import HEARTBEAT, control_event, id_line
+from kvfold.query_api.watch.hub import RETRY_S, WatchHub
+from kvfold.query_api.watch.subscription import Mutation, Subscription
+from kvfold.schemas.errors import GoneError, StoreUnavailableError
+
+__all__ = ["HEARTBEAT_S", "Snapshot", "watch_stream"]
+
+HEARTBEAT_S: Final = 15.0
+"""How long a stream is silent at most."""
+
+_RECONNECT: Final = b"retry: 1000\n\n"
+_PIECE_BYTES: Final = 64 * 1024
+
+Snapshot = AsyncIterator[bytes]
+"""The events of a snapshot, without ids."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    hub: WatchHub
+    subscription: Subscription
+    heartbeat_s: float
+    sent_id: str = ""
+    sent_at: float = 0.0
+
+    async def run(self, snapshot: Snapshot | None) -> AsyncGenerator[bytes, None]:
+        yield _RECONNECT
+        try:
+            if snapshot is None:
+                yield self._progress(self.subscription.position)
+            else:
+                async for piece in snapshot:
+                    yield self._sent(piece)
+                position = self.subscription.position
+                self.sent_id = position
+                yield self._sent(control_event("snapshot-end", {"position": position}, id_=position))
+            while not self.hub.is_closed:
+                async for piece in self._next():
+                    yield piece
+        except GoneError as error:
+            data = {"code": error.code, "position": self.subscription.position, "detail": str(error)}
+            yield control_event("gone", data)
+
+    async def _next(self) -> AsyncIterator[bytes]:
+        """What there is now: queued mutations, a page of its own; else waits until there is something."""
+        subscription = self.subscription
+        subscription.woken.clear()
+        try:
+            queued = await self._queued()
+            if queued:
+                yield self._sent(queued)
+            partition = subscription.turn()
+            if partition is not None:
+                async for piece in self._page(partition):
+                    yield piece
+            elif not queued:
+                self.hub.deliver_live(subscription)
+                await self._wait(self.heartbeat_s)
+        except StoreUnavailableError:
+            await self._wait(RETRY_S)
+        if monotonic() >= self.sent_at + self.heartbeat_s:
+            yield self._sign_of_life()
+
+    async def _queued(self) -> bytes:
+        """Some of what waits, as one piece; empty where nothing does."""
+        pieces: list[bytes] = []
+        size = 0
+        while size < _PIECE_BYTES and (mutation := self.subscription.next()) is not None:
+            try:
+                piece = await self._written(mutation)
+            except (GoneError, StoreUnavailableError):
+                if not pieces:
+                    raise
+                break  # what comes before it is sent first
+            self.subscription.take()
+            pieces.append(piece)
+            size += len(piece)
+        return b"".join(pieces)
+
+    async def _page(self, partition: int) -> AsyncIterator[bytes]:
+        """What it wants of the next page of a partition in which it is behind."""
+        subscription, hub = self.subscription, self.hub
+        before = subscription.behind[partition]
+        page = await hub.page(subscription, partition)
+        for mutation in subscription.read(partition, page.changes):
+            piece = await self._written(mutation)
+            subscription.behind[partition] = mutation.offset
+            yield self._sent(piece)
+        subscription.deliver(partition, page.offset)
+        hub.has_read(subscription, partition, page)
+        if partition in subscription.behind and page.offset == before:
+            # The projection is behind the watcher: Postgres lost its newest commits, and they are folded again.
+            await self._wait(RETRY_S)
+
+    async def _written(self, mutation: Mutation) -> bytes:
+        """A mutation's events; from now on they count as handed over."""
+        for event in mutation.events:
+            await self.hub.load(event)
+        self.sent_id = self.subscription.deliver(mutation.partition, mutation.offset)
+        *first, last = (event.encoded() for event in mutation.events)
+        return b"".join(piece + id_line(None) for piece in first) + last + id_line(self.sent_id)
+
+    async def _wait(self, seconds: float) -> None:
+        """Waits for a wake-up, or for the time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.subscription.woken.wait()
+
+    def _sign_of_life(self) -> bytes:
+        """`progress`, where the position has moved; else a comment."""
+        position = self.subscription.position
+        return self._progress(position) if position != self.sent_id else self._sent(HEARTBEAT)
+
+    def _progress(self, position: str) -> bytes:
+        self.sent_id = position
+        return self._sent(control_event("progress", {"position": position}, id_=position))
+
+    def _sent(self, piece: bytes) -> bytes:
+        self.sent_at = monotonic()
+        return piece
+
+
+def watch_stream(
+    hub: WatchHub,
+    subscription: Subscription,
+    *,
+    snapshot: Snapshot | None = None,
+    heartbeat_s: float = HEARTBEAT_S,
+) -> AsyncGenerator[bytes, None]:
+    """Pieces of a stream, each of whole events; ends after `gone`, or when the hub is stopped.
+
+    Begins with a snapshot and `snapshot-end`, or with a `progress` that tells the first position: a client that is cut off
+    before the first change can resume, too. The subscription stays the caller's.
+    """
+    return _Stream(hub, subscription, heartbeat_s).run(snapshot)
