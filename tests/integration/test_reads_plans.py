@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
+<<<<<<< HEAD
 from kvfold.projector.generations import SCHEMA_VERSION
+=======
+from kvfold.reads.changes import WATCHED_FAMILIES, changes
+>>>>>>> 0b0e42c (Plans of the reads of changes; the metric of watchers)
 from kvfold.reads.executor import PLAN_SETTINGS
 from kvfold.reads.statements import in_generation, statement
 from support.projection_rows import ProjectionRows
@@ -38,6 +42,12 @@ NAMES = sorted(path.name.removesuffix(".sql") for path in files("kvfold.reads").
 
 READS_OF_THE_PAST = {name for name in NAMES if name.endswith(("_as_of", "_at"))}
 OF_THE_PAST = ("as_of", "valid_from", "valid_to", "updated_at")
+# What a record wrote is looked up by its key, and is there if it is that record's. Records that did not apply are passed.
+FILTERED = {
+    "change_value": {"valid_from"},
+    "changes": {"valid_from", "record_offset", "status", "applied", "text", "repeat_of"},
+}
+SIGNS = {"offset_at_time": ">=", "history": ">=", "changes": ">"}
 
 
 @pytest.fixture
@@ -53,8 +63,13 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
+<<<<<<< HEAD
 def plan_of(rows: ProjectionRows, name: str, *, schema_version: int = SCHEMA_VERSION) -> dict[str, Any]:
     text = in_generation(statement(name), 1, schema_version)
+=======
+def plan_of(rows: ProjectionRows, name: str, text: str | None = None) -> dict[str, Any]:
+    text = (text or statement(name)).replace("{g}", "kvfold_g1")
+>>>>>>> 0b0e42c (Plans of the reads of changes; the metric of watchers)
     count = max((n for n in range(10) if f"${n}" in text), default=0)
     rows.connection.execute(f"PREPARE plan_{name}_{schema_version} AS {text}".encode())
     nulls = f"({', '.join(['NULL'] * count)})" if count else ""
@@ -81,11 +96,11 @@ def test_every_read_of_a_table_that_grows_is_by_index(rows: ProjectionRows) -> N
             # the past whether the one row that was found was true then.
             assert "Index Cond" in node, (name, node)
             filtered = set(re.findall(r"[a-z_]{3,}", node.get("Filter", "")))
-            assert filtered <= {"value", *(OF_THE_PAST if name in READS_OF_THE_PAST else ())}, (name, node)
+            allowed = OF_THE_PAST if name in READS_OF_THE_PAST else FILTERED.get(name, ())
+            assert filtered <= {"value", *allowed}, (name, node)
             assert "Join Filter" not in node, (name, node)
             if table == "decision":
-                sign = ">=" if name in ("offset_at_time", "history") else "="
-                assert f"record_offset {sign}" in node["Index Cond"], (name, node)
+                assert f"record_offset {SIGNS.get(name, '=')}" in node["Index Cond"], (name, node)
                 if name == "history":
                     assert node["Index Name"] == "decision_scope" and "scope =" in node["Index Cond"], node
     assert seen == set(TABLES_THAT_GROW)
@@ -95,3 +110,15 @@ def test_status_pages_go_by_their_own_index(rows: ProjectionRows) -> None:
     rows.connection.execute(PLAN_SETTINGS.encode())
     found = [node.get("Index Name") for node in nodes(plan_of(rows, "instances_by_status"))]
     assert "orchestration_instance_status" in found
+
+
+def test_changes_of_a_scope_go_by_their_own_index(rows: ProjectionRows) -> None:
+    rows.connection.execute(PLAN_SETTINGS.encode())
+    query = changes(0, after=-1, families=WATCHED_FAMILIES, scope="d:dep")
+    (node,) = (
+        node
+        for node in nodes(plan_of(rows, "changes_of_scope", query.statement))
+        if node.get("Relation Name") == "decision"
+    )
+    assert node["Index Name"] == "decision_scope"
+    assert "scope =" in node["Index Cond"] and "record_offset >" in node["Index Cond"]

@@ -26,10 +26,7 @@ def read_routes(context: ReadContext) -> list[Route]:
         *capsule_routes(context),
         *deployment_routes(context),
         *mutation_routes(context),
-<<<<<<< HEAD
         *history_routes(context),
-=======
         *watch_routes(context),
->>>>>>> 488eb08 (Watch: every change of a scope, a family or everything as server-sent events)
         *operation_routes(context),
     ]
