@@ -9,12 +9,13 @@ from starlette.responses import Response
 from kvfold.http.call import Call
 from kvfold.http.routes import Parameter, Route, json_answer
 from kvfold.query_api import arguments
-from kvfold.query_api.answers import json_response, rfc3339_ms
+from kvfold.query_api.answers import json_response
 from kvfold.query_api.arguments import LIMIT, MIN_POSITION
 from kvfold.query_api.as_of import GONE
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.documented import POSITIONED, read_problems
 from kvfold.query_api.shapes import History
+from kvfold.query_api.times import rfc3339_ms
 from kvfold.reads.history import HistoryEntry, history
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.position import Position
