@@ -14,11 +14,12 @@ from kvfold.http.call import Call
 from kvfold.http.positions import position_headers
 from kvfold.http.problems import NotFoundError
 from kvfold.query_api.context import ReadContext
+from kvfold.query_api.times import rfc3339, rfc3339_ms
 from kvfold.reads.decisions import DecisionView
 from kvfold.reads.query import Query, Read
 from kvfold.schemas.errors import NotUpToPositionError
 
-__all__ = ["decision_json", "found", "json_response", "read_until"]
+__all__ = ["decision_json", "found", "json_response", "read_until", "rfc3339", "rfc3339_ms"]
 
 T = TypeVar("T")
 
