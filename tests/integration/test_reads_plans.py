@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-<<<<<<< HEAD
 from kvfold.projector.generations import SCHEMA_VERSION
-=======
 from kvfold.reads.changes import WATCHED_FAMILIES, changes
->>>>>>> 0b0e42c (Plans of the reads of changes; the metric of watchers)
 from kvfold.reads.executor import PLAN_SETTINGS
 from kvfold.reads.statements import in_generation, statement
 from support.projection_rows import ProjectionRows
@@ -63,13 +60,10 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-<<<<<<< HEAD
-def plan_of(rows: ProjectionRows, name: str, *, schema_version: int = SCHEMA_VERSION) -> dict[str, Any]:
-    text = in_generation(statement(name), 1, schema_version)
-=======
-def plan_of(rows: ProjectionRows, name: str, text: str | None = None) -> dict[str, Any]:
-    text = (text or statement(name)).replace("{g}", "kvfold_g1")
->>>>>>> 0b0e42c (Plans of the reads of changes; the metric of watchers)
+def plan_of(
+    rows: ProjectionRows, name: str, text: str | None = None, *, schema_version: int = SCHEMA_VERSION
+) -> dict[str, Any]:
+    text = in_generation(text or statement(name), 1, schema_version)
     count = max((n for n in range(10) if f"${n}" in text), default=0)
     rows.connection.execute(f"PREPARE plan_{name}_{schema_version} AS {text}".encode())
     nulls = f"({', '.join(['NULL'] * count)})" if count else ""
