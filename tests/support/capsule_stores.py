@@ -21,7 +21,7 @@ from kvfold.query_api.routes import read_routes
 from kvfold.query_api.serve import opened
 from kvfold.reads.executor import AsyncReader, Reader, async_read_pool, read_pool
 from kvfold.reads.waiting import Waiter
-from kvfold.schemas.limits import CAPSULE_QUOTA_BYTES_DEFAULT
+from kvfold.schemas.limits import CAPSULE_QUOTA_BYTES_DEFAULT, OPEN_WAIT_SECONDS_MAX
 from support.asgi_client import AsgiClient
 from support.asgi_transport import AsgiTransport
 
@@ -32,7 +32,9 @@ BOB: Final = "bob:capsule:notes"
 
 
 @contextmanager
-def log_store(log: Log, dsn: str) -> Iterator[tuple[LogKvStore, Producer]]:
+def log_store(
+    log: Log, dsn: str, *, timeout_s: float = OPEN_WAIT_SECONDS_MAX
+) -> Iterator[tuple[LogKvStore, Producer]]:
     """A store over a log and its database, and the producer that it writes with."""
     with ExitStack() as parts:
         pool = parts.enter_context(read_pool(dsn, size_max=8))
@@ -41,7 +43,7 @@ def log_store(log: Log, dsn: str) -> Iterator[tuple[LogKvStore, Producer]]:
         waiter = Waiter(dsn)
         parts.callback(waiter.close)
         producer = Producer(log, waiter, source="/tests")
-        yield LogKvStore(producer, reader), producer
+        yield LogKvStore(producer, reader, timeout_s=timeout_s), producer
 
 
 @contextmanager
