@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
+
+import httpx
 
 from kvfold.http.app import App
 from kvfold.log.port import Log
@@ -47,13 +49,23 @@ def log_store(
 
 
 @contextmanager
-def http_store(log: Log, dsn: str) -> Iterator[tuple[HttpKvStore, Producer]]:
-    """A store over a gateway that serves reads and writes, and the gateway's producer."""
+def http_store(
+    log: Log,
+    dsn: str,
+    between: Callable[[httpx.BaseTransport], httpx.BaseTransport] = lambda transport: transport,
+) -> Iterator[tuple[HttpKvStore, Producer]]:
+    """A store over a gateway that serves reads and writes, and the gateway's producer.
+
+    `between` may put a transport of its own before the gateway's.
+    """
     waiter = Waiter(dsn)
     writes = build_gateway_context(log, waiter)
     reads = ReadContext(AsyncReader(async_read_pool(dsn, size_max=8)), waiter, writes.producer.acknowledged)
     app = App([*read_routes(reads), *write_routes(writes)], lifespans=[lambda: opened(reads)])
-    with AsgiClient(app) as client, HttpKvStore("http://gateway", transport=AsgiTransport(client)) as store:
+    with (
+        AsgiClient(app) as client,
+        HttpKvStore("http://gateway", transport=between(AsgiTransport(client))) as store,
+    ):
         yield store, writes.producer
 
 

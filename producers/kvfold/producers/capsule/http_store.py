@@ -153,14 +153,14 @@ class HttpKvStore:
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             answer = self._asked("POST", "/v1/mutations", wait, headers, content)
             if not answer.is_success:
-                raise _error(_problem(answer), f"the gateway answers {answer.status_code}")
+                raise _refused(answer)
             decision: dict[str, Any] = answer.json()[0]
             if decision["status"] != "pending":
                 break
             if attempt == _ATTEMPTS_MAX:
                 raise Unavailable("the outcome of the write is not known yet (outcome-unknown)")
         if decision["status"] != "applied":
-            raise _error(decision, f"the write was {decision['status']}")
+            raise _error(decision, f"the write was {decision['status']}", is_away=False)
         self._keep(namespace, decision["position"])
         return decision
 
@@ -181,7 +181,7 @@ class HttpKvStore:
         if answer.is_success or answer.status_code == httpx.codes.PRECONDITION_FAILED:
             self._keep(namespace, answer.headers.get(_POSITION))
             return answer
-        raise _error(_problem(answer), f"the gateway answers {answer.status_code}")
+        raise _refused(answer)
 
     def _read(self, method: str, namespace: str, path: str, query: dict[str, str]) -> httpx.Response:
         with self._lock:
@@ -196,7 +196,7 @@ class HttpKvStore:
         is_absent = answer.status_code == httpx.codes.NOT_FOUND and _POSITION in answer.headers
         if answer.is_success or is_absent:
             return answer
-        raise _error(_problem(answer), f"the gateway answers {answer.status_code}")
+        raise _refused(answer)
 
     def _asked(
         self, method: str, path: str, query: dict[str, str], headers: Mapping[str, str], content: bytes
@@ -248,20 +248,20 @@ def _segment(name: str) -> str:
     return quote(name, safe="").replace(".", "%2E")
 
 
-def _problem(answer: httpx.Response) -> dict[str, Any]:
+def _refused(answer: httpx.Response) -> HostError:
+    """The error of an answer that is none of those hoped for; what stands before a gateway sends no problem document."""
     try:
         problem = answer.json()
     except ValueError:
-        return {}
-    return problem if isinstance(problem, dict) else {}
+        problem = {}
+    known = problem if isinstance(problem, dict) else {}
+    return _error(known, f"the gateway answers {answer.status_code}", is_away=answer.status_code >= 500)
 
 
-def _error(problem: Mapping[str, Any], otherwise: str) -> HostError:
-    """The host's error for a problem document or a decision."""
+def _error(problem: Mapping[str, Any], otherwise: str, *, is_away: bool) -> HostError:
+    """The host's error for a problem document or a decision, by its code."""
     code = str(problem.get("code") or "")
     text = str(problem.get("detail") or otherwise)
     if code in _ERRORS:
         return _ERRORS[code](text)
-    status = problem.get("status")
-    unavailable = isinstance(status, int) and status >= 500
-    return (Unavailable if unavailable else Unknown)(f"{text} ({code})" if code else text)
+    return (Unavailable if is_away else Unknown)(f"{text} ({code})" if code else text)
