@@ -6,7 +6,9 @@ They only build; `doors.admit` judges. `mutation_id=""` lets the producer give a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 from kvfold.schemas.bodies import (
@@ -23,6 +25,7 @@ from kvfold.schemas.precondition import ANY, Precondition
 from kvfold.schemas.strict_json import encode_json
 
 __all__ = [
+    "capsule_batch",
     "capsule_deleted",
     "capsule_namespace_cleared",
     "capsule_prefix_cleared",
@@ -90,6 +93,42 @@ def capsule_prefix_cleared(
 def capsule_namespace_cleared(scope: str, *, mutation_id: str = "", actor: str | None = None) -> Mutation:
     """Removes every key of the namespace, all at once (row C21)."""
     return Mutation("kvfold.capsule.namespace-cleared.v1", scope, mutation_id, actor=actor)
+
+
+def capsule_batch(
+    scope: str,
+    *,
+    sets: Mapping[str, bytes],
+    deletes: Iterable[str] = (),
+    conditions: Mapping[str, Precondition] = MappingProxyType({}),
+    mutation_id: str = "",
+    actor: str | None = None,
+) -> Mutation:
+    """Sets and removes keys of one namespace in one record, if every condition holds before it; else nothing changes.
+
+    A condition is `absent`, `present` or by content (`sha256`). A key stands at most once among sets and deletes; at most
+    1,024 of both together, and of conditions; the whole at most 1 MiB as JSON, in which values are base64.
+
+    Raises:
+        InvalidError: `malformed`: a key is not UTF-8.
+    """
+    operations: list[dict[str, str]] = [
+        {"kind": "set", "key": key, "value": base64.b64encode(value).decode("ascii")}
+        for key, value in sets.items()
+    ]
+    operations += [{"kind": "delete", "key": key} for key in deletes]
+    content = {
+        "conditions": [{"key": key, "expected": str(expected)} for key, expected in conditions.items()],
+        "operations": operations,
+    }
+    return Mutation(
+        "kvfold.capsule.batch.v1",
+        scope,
+        mutation_id,
+        body=_encode(content),
+        content_type=_JSON,
+        actor=actor,
+    )
 
 
 def capsule_quota_set(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Final
 
 from starlette.responses import Response
@@ -16,9 +17,9 @@ from kvfold.query_api.arguments import CURSOR, LIMIT, MIN_POSITION, PREFIX
 from kvfold.query_api.as_of import AS_OF, AS_OF_CODES, GONE, as_of_offset
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.documented import CONDITIONS, POSITIONED, not_modified, read_problems, value_answer
-from kvfold.query_api.shapes import KeyPage, Usage
+from kvfold.query_api.shapes import Capsules, KeyPage, Usage
 from kvfold.query_api.values import value_response
-from kvfold.reads.capsule import capsule_keys, capsule_usage, capsule_value
+from kvfold.reads.capsule import capsule_keys, capsule_namespaces, capsule_usage, capsule_value
 
 __all__ = ["capsule_routes"]
 
@@ -32,8 +33,39 @@ _PATH: Final = (
 
 
 def capsule_routes(context: ReadContext) -> list[Route]:
-    """Keys, one value, usage."""
-    return [_keys(context), _value(context), _usage(context)]
+    """The list of namespaces; of one: keys, one value, usage."""
+    return [_namespaces(context), _keys(context), _value(context), _usage(context)]
+
+
+def _namespaces(context: ReadContext) -> Route:
+    async def endpoint(call: Call) -> Response:
+        query = capsule_namespaces(
+            prefix=arguments.plain_prefix(call),
+            cursor=arguments.cursor(call),
+            limit=arguments.page_limit(call),
+        )
+        read = await context.reads.read(call, query)
+        capsules = [
+            {"principal": found.principal, "capsule_id": found.capsule_id} | asdict(found.usage)
+            for found in read.value.namespaces
+        ]
+        return json_response({"capsules": capsules, "next_cursor": read.value.next_cursor}, read)
+
+    return Route(
+        "GET",
+        "/v1/capsules",
+        endpoint,
+        "Namespaces of capsules with their usage, by pages",
+        _TAG,
+        description="In byte order of PRINCIPAL:capsule:ID, which `prefix` is compared with: `alice:` is all of alice's. "
+        "What was emptied is listed with 0 keys.",
+        query=(PREFIX, CURSOR, LIMIT),
+        headers=(MIN_POSITION,),
+        answers=(
+            json_answer("A page of namespaces", Capsules, headers=POSITIONED),
+            *read_problems({400: ("malformed-prefix", "malformed-cursor", "malformed-limit")}),
+        ),
+    )
 
 
 def _keys(context: ReadContext) -> Route:
@@ -113,9 +145,7 @@ def _usage(context: ReadContext) -> Route:
         scope = arguments.scope_of_capsule(call)
         query = capsule_usage(scope, partition=await context.reader.partition(scope))
         read = await context.reads.read(call, query)
-        usage = read.value
-        data = {"keys": usage.keys, "bytes": usage.bytes, "bytes_max": usage.bytes_max}
-        return json_response(data, read)
+        return json_response(asdict(read.value), read)
 
     return Route(
         "GET",

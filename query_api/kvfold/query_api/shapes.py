@@ -7,6 +7,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 __all__ = [
+    "CapsuleItem",
+    "Capsules",
     "DecisionShape",
     "Generation",
     "Generations",
@@ -46,6 +48,20 @@ class Usage(BaseModel):
     keys: int
     bytes: int
     bytes_max: int
+
+
+class CapsuleItem(Usage):
+    """A capsule's namespace of one principal, and its usage."""
+
+    principal: str
+    capsule_id: str
+
+
+class Capsules(BaseModel):
+    """Namespaces in byte order of `PRINCIPAL:capsule:ID`."""
+
+    capsules: list[CapsuleItem]
+    next_cursor: str | None
 
 
 class Namespaces(BaseModel):

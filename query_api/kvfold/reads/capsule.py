@@ -12,10 +12,13 @@ from kvfold.reads.statements import statement
 from kvfold.schemas.limits import CAPSULE_QUOTA_BYTES_DEFAULT
 
 __all__ = [
+    "CapsuleNamespace",
     "CapsuleUsage",
     "CapsuleValue",
     "KeyPage",
+    "NamespacePage",
     "capsule_keys",
+    "capsule_namespaces",
     "capsule_usage",
     "capsule_value",
 ]
@@ -25,6 +28,8 @@ _KEYS: Final = statement("capsule_keys")
 _VALUE_AS_OF: Final = statement("capsule_value_as_of")
 _KEYS_AS_OF: Final = statement("capsule_keys_as_of")
 _USAGE: Final = statement("capsule_usage")
+_NAMESPACES: Final = statement("capsule_namespaces")
+_SCOPE_PREFIX: Final = "c:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,32 @@ class CapsuleUsage:
     keys: int
     bytes: int
     bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class CapsuleNamespace:
+    """A namespace `PRINCIPAL:capsule:ID` that was written to, or given a quota, and its usage."""
+
+    name: str
+    usage: CapsuleUsage
+
+    @property
+    def principal(self) -> str:
+        """Whose it is."""
+        return self.name.split(":")[0]
+
+    @property
+    def capsule_id(self) -> str:
+        """Of which capsule it is."""
+        return self.name.split(":")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePage:
+    """Namespaces in byte order, and the cursor of the next page; None where this is the last one."""
+
+    namespaces: tuple[CapsuleNamespace, ...]
+    next_cursor: str | None
 
 
 def capsule_value(
@@ -92,12 +123,33 @@ def capsule_usage(scope: str, *, partition: int) -> Query[CapsuleUsage]:
     return Query(_USAGE, (partition, scope), _shape_usage, partition)
 
 
+def capsule_namespaces(*, prefix: str, cursor: str | None, limit: int) -> Query[NamespacePage]:
+    """Up to `limit` namespaces whose names begin with `prefix`, after the name `cursor`, over all partitions.
+
+    A namespace that was emptied is still listed: its capsule, or its quota, was there.
+    """
+    start, end = page_range(_SCOPE_PREFIX + prefix, None if cursor is None else _SCOPE_PREFIX + cursor)
+
+    def shape(rows: Rows) -> NamespacePage:
+        found = tuple(
+            CapsuleNamespace(row[2].removeprefix(_SCOPE_PREFIX), _usage(*row[3:6]))
+            for row in rows
+            if row[2] is not None
+        )
+        return NamespacePage(found[:limit], found[limit - 1].name if len(found) > limit else None)
+
+    return Query(_NAMESPACES, (start, end, limit + 1), shape, None)
+
+
 def _shape_value(rows: Rows) -> CapsuleValue | None:
     _, _, value, sha256, version = rows[0]
     return None if value is None else CapsuleValue(value, sha256, version)
 
 
 def _shape_usage(rows: Rows) -> CapsuleUsage:
-    _, _, keys, size, bytes_max = rows[0]
+    return _usage(*rows[0][2:5])
+
+
+def _usage(keys: int | None, size: int | None, bytes_max: int | None) -> CapsuleUsage:
     quota = CAPSULE_QUOTA_BYTES_DEFAULT if bytes_max is None else bytes_max
     return CapsuleUsage(keys or 0, size or 0, quota)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from time import monotonic, sleep
+from types import MappingProxyType
 from typing import Final
 
 from kvfold.producers import mutations
@@ -80,15 +82,34 @@ class CapsuleClient:
 
     def cas(self, key: str, expected: bytes | None, new: bytes) -> bool:
         """Sets a key iff it holds exactly `expected` (None: iff it is missing); False for a lost race (row C15)."""
-        precondition = (
-            ABSENT if expected is None else Precondition.sha256(hashlib.sha256(expected).hexdigest())
+        mutation = mutations.capsule_set(self.scope, key, new, expected=_holding(expected), actor=self._actor)
+        return self._swapped(mutation)
+
+    def batch(
+        self,
+        sets: Mapping[str, bytes],
+        deletes: Iterable[str] = (),
+        *,
+        expected: Mapping[str, bytes | None] = MappingProxyType({}),
+    ) -> bool:
+        """Sets and removes keys all at once, iff every key of `expected` holds just that; else False and no change.
+
+        `expected` is about the keys before the batch, None: the key is missing; they need not be among those that are
+        written. A key is set or removed, not both; one that is missing may be removed.
+
+        Raises:
+            InvalidError: `invalid-key`; `too-large`: more than 1,024 keys are written, or expected, or all of it is
+                above 1 MiB as JSON, in which a value takes four bytes for three; `malformed`: nothing is written, or a
+                key twice.
+        """
+        removed = tuple(deletes)
+        for key in (*sets, *removed, *expected):
+            _check(check_capsule_key(key))
+        conditions = {key: _holding(value) for key, value in expected.items()}
+        mutation = mutations.capsule_batch(
+            self.scope, sets=sets, deletes=removed, conditions=conditions, actor=self._actor
         )
-        mutation = mutations.capsule_set(self.scope, key, new, expected=precondition, actor=self._actor)
-        decided = self._execute(mutation)
-        if decided.decision.status is DecisionStatus.CONFLICT:
-            return False
-        applied(decided)
-        return True
+        return self._swapped(mutation)
 
     def clear_prefix(self, prefix: str) -> int:
         """Removes every key that starts with `prefix` (empty: all), all at once; gives how many there were."""
@@ -161,6 +182,13 @@ class CapsuleClient:
         """Keys, bytes of keys and values, and the quota in force."""
         return self._reads.read(self.scope, lambda partition: capsule_usage(self.scope, partition=partition))
 
+    def _swapped(self, mutation: Mutation) -> bool:
+        decided = self._execute(mutation)
+        if decided.decision.status is DecisionStatus.CONFLICT:
+            return False
+        applied(decided)
+        return True
+
     def _range(self, mutation: Mutation) -> int:
         removed = applied(self._execute(mutation)).removed
         assert removed is not None
@@ -178,6 +206,10 @@ class CapsuleClient:
                     raise
                 sleep(_REPEAT_PAUSE_S)
         raise AssertionError("the last attempt returns or raises")
+
+
+def _holding(expected: bytes | None) -> Precondition:
+    return ABSENT if expected is None else Precondition.sha256(hashlib.sha256(expected).hexdigest())
 
 
 def _check(problem: str | None) -> None:
