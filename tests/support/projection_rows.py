@@ -115,6 +115,13 @@ class ProjectionRows:
             time_ms=1_000,
         )
 
+    def capsule_usage(
+        self, principal: str, capsule_id: str, *, keys: int, size: int, bytes_max: int | None
+    ) -> None:
+        """A capsule's namespace, as the fold keeps it."""
+        scope = capsule_scope(principal, capsule_id)
+        self.insert("capsule_scope", scope=scope, keys=keys, bytes=size, bytes_max=bytes_max)
+
     def deployment(
         self, deployment_id: str, namespace: str, key: str, value: bytes | None, *, version: int = 1
     ) -> None:

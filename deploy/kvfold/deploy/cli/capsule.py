@@ -118,7 +118,7 @@ def _tell(usage: dict[str, Any], *, as_json: bool) -> None:
         click.echo(json.dumps(usage, ensure_ascii=False))
     else:
         keys, size, quota_bytes = usage["keys"], usage["bytes"], usage["bytes_max"]
-        click.echo(f"{keys} keys, {size} of {quota_bytes} bytes, {usage['scope']}")
+        click.echo(f"{keys} key{'' if keys == 1 else 's'}, {size} of {quota_bytes} bytes, {usage['scope']}")
 
 
 def _client() -> KvfoldClient:
