@@ -113,12 +113,13 @@ def test_a_batch_over_http_is_all_or_nothing(dev: DevProcess) -> None:
         assert (refused.status_code, refused.json()["code"]) == (412, "cas-mismatch")
         assert refused.json()["detail"] == "conditions[1] does not hold" and refused.json()["version"] == 1
         assert http.get(f"{base}/kv/a").content == b"1" and http.get(f"{base}/kv/b").content == b"\x00\xff"
-        for body in (
+        misshapen: list[dict[str, object]] = [
             {"operations": []},
             {"operations": [{"kind": "set", "key": "a", "value": "?"}]},
             {"operations": [operation("a", b""), operation("a", b"")]},
-        ):
-            answered = post(http, dict(body))
+        ]
+        for body in misshapen:
+            answered = post(http, body)
             assert (answered.status_code, answered.json()["code"]) == (400, "malformed"), answered.text
         over = post(http, {"operations": [operation(f"k{n}", b"") for n in range(1_025)]})
         assert (over.status_code, over.json()["code"]) == (413, "too-large")
