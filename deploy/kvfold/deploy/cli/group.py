@@ -52,6 +52,7 @@ _COMMANDS: Final = {
     "query-api": "kvfold.deploy.cli.servers:query_api",
     "rebuild": "kvfold.deploy.cli.generations:rebuild",
     "swap": "kvfold.deploy.cli.generations:swap",
+    "standalone": "kvfold.deploy.cli.servers:standalone",
     "topic": "kvfold.deploy.cli.topic:topic",
 }
 """Where each command is found; a module that is not installed is left out of the list."""

@@ -1,4 +1,4 @@
-"""`kvfold dev|gateway|query-api`: the commands that serve HTTP."""
+"""`kvfold dev|standalone|gateway|query-api`: the commands that serve HTTP."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from kvfold.deploy.stopping import stop_signals
 
-__all__ = ["dev", "gateway", "query_api"]
+__all__ = ["dev", "gateway", "query_api", "standalone"]
 
 
 @click.command
@@ -29,6 +29,36 @@ def dev() -> None:
 
         # What it has to say it says itself; the log then shows what is wrong.
         run_dev(started_process(level_unless_set="warning"), stop, say=click.echo)
+
+
+@click.command
+@click.option(
+    "--storage-dir",
+    metavar="DIR",
+    help="Where persistent namespaces are kept; OCTO_STORAGE_DIR, else ./octo-store, if not given. Empty: in memory only.",
+)
+def standalone(storage_dir: str | None) -> None:
+    """Serve a deployment's store from a directory: no Postgres, no Kafka, no Redis.
+
+    The routes under /deployments/ are the gateway's. Each persistent namespace is a file in the directory, written
+    shortly after a change and at the end; secret and volatile namespaces are in memory only. One process at a time has
+    a directory. Listens on 127.0.0.1:8080 (KVFOLD_HOST, KVFOLD_PORT).
+
+    \b
+    Example:
+      kvfold standalone --storage-dir ./octo-store
+      curl -X PUT --data-binary hello http://127.0.0.1:8080/deployments/demo/kv/user/greeting
+    """
+    with stop_signals() as stop:
+        import os
+
+        from kvfold.deploy.environment import started_process
+        from kvfold.deploy.standalone_process import run_standalone
+        from kvfold.producers.deployment.runtime import storage_dir as directory_of
+
+        settings = started_process(level_unless_set="warning")
+        text = os.environ.get("OCTO_STORAGE_DIR") if storage_dir is None else storage_dir
+        run_standalone(settings, directory_of(text), stop, say=click.echo)
 
 
 @click.command
