@@ -42,6 +42,9 @@ OF_THE_PAST = ("as_of", "valid_from", "valid_to", "updated_at")
 # What a record wrote is looked up by its key, and is there if it is that record's. Records that did not apply are passed.
 FILTERED = {
     "change_value": {"valid_from"},
+    "snapshot_capsule": {"valid_from", "key"},
+    "snapshot_deployment": {"valid_from", "key", "namespace", "row"},
+    "snapshot_orchestration": {"valid_from"},
     "changes": {"valid_from", "record_offset", "status", "applied", "text", "repeat_of"},
 }
 SIGNS = {"offset_at_time": ">=", "history": ">=", "changes": ">"}

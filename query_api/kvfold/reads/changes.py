@@ -33,6 +33,7 @@ __all__ = [
     "Change",
     "ChangeKind",
     "ChangePage",
+    "bounds_of",
     "change_value",
     "changes",
     "changes_bounds",
@@ -96,6 +97,10 @@ class Change:
         """Whether the value is never told."""
         return self.namespace is not None and is_secret(self.namespace)
 
+    def without_secret(self) -> Change:
+        """The change without its value, where that must not be told."""
+        return replace(self, value=None) if self.is_secret else self
+
     @property
     def is_left_behind(self) -> bool:
         """Whether the value was too large for its page: `change_value` fetches it."""
@@ -138,7 +143,7 @@ class ChangePage:
 
 def changes_bounds(partition: int) -> Query[Bounds]:
     """How far the partition is folded, and how far back its changes go."""
-    return Query(_BOUNDS, (partition,), lambda rows: _bounds(partition, rows[0]), partition)
+    return Query(_BOUNDS, (partition,), lambda rows: bounds_of(partition, rows[0]), partition)
 
 
 def changes(
@@ -154,7 +159,7 @@ def changes(
     limits = (CHANGES_RECORDS_PAGE, end, CHANGES_KEYS_PAGE, CHANGES_VALUE_BYTES_INLINE)
 
     def shape(rows: Rows) -> ChangePage:
-        _bounds(partition, rows[0]).check(after, wanted)
+        bounds_of(partition, rows[0]).check(after, wanted)
         return _page(partition, rows, after=after, end=end)
 
     if scope is None:
@@ -181,7 +186,8 @@ def family_of_scope(scope: str) -> Family | None:
     return _FAMILY_OF_LETTER.get(scope[:2])
 
 
-def _bounds(partition: int, row: tuple[Any, ...]) -> Bounds:
+def bounds_of(partition: int, row: tuple[Any, ...]) -> Bounds:
+    """The bounds that a row begins with, behind the serving generation: next offset, and the four horizons."""
     offset_next, decisions, capsule, deployment, orchestration = (number or 0 for number in row[1:6])
     # What records below the horizon changed was forgotten; a reader that has all of them needs none of it.
     followed_from = {
@@ -226,7 +232,7 @@ def _change(partition: int, columns: tuple[Any, ...]) -> Change | None:
             size=size,
             value=data,
         )
-        return replace(change, value=None) if change.is_secret else change
+        return change.without_secret()
     if subject is None or is_current:
         return replace(change, version=entry_version)
     if MUTATION_TYPES[type_name].body is not BodyKind.NONE:

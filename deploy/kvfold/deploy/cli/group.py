@@ -54,6 +54,7 @@ _COMMANDS: Final = {
     "swap": "kvfold.deploy.cli.generations:swap",
     "standalone": "kvfold.deploy.cli.servers:standalone",
     "topic": "kvfold.deploy.cli.topic:topic",
+    "watch": "kvfold.deploy.cli.watch:watch",
 }
 """Where each command is found; a module that is not installed is left out of the list."""
 

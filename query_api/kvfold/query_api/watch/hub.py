@@ -19,9 +19,11 @@ from kvfold.query_api.watch.subscription import Subscription, by_record
 from kvfold.reads.changes import WATCHED_FAMILIES, Change, ChangePage, change_value, changes
 from kvfold.reads.executor import AsyncReader
 from kvfold.reads.operations import progress
+from kvfold.reads.snapshot_of_changes import SnapshotPage, snapshot_page
 from kvfold.reads.waiting import Waiter
 from kvfold.schemas.errors import GoneError, StoreUnavailableError
 from kvfold.schemas.limits import WATCH_QUEUE_BYTES_MAX, WATCHERS_MAX
+from kvfold.schemas.position import Position
 
 __all__ = ["RETRY_S", "WATCH_TAIL_FAILED", "WatchHub"]
 
@@ -114,6 +116,23 @@ class WatchHub:
         if tail is not None and page.offset >= tail.offset:
             subscription.went_live(partition, page.offset)
             tail.add(subscription)
+
+    async def snapshot_page(
+        self, subscription: Subscription, partition: int, cursor: tuple[str, str] | None
+    ) -> SnapshotPage:
+        """A page of the watcher's scope as it was where the watcher begins.
+
+        Raises:
+            GoneError, StoreUnavailableError: as the read.
+        """
+        wanted = subscription.wanted
+        assert wanted.scope is not None
+        at = Position(partition, subscription.behind[partition])
+        query = snapshot_page(
+            wanted.scope, namespace=wanted.namespace, prefix=wanted.prefix, cursor=cursor, at=at
+        )
+        async with self._own_reads:
+            return (await self._reader.read(query)).value
 
     async def load(self, event: Event) -> None:
         """Fetches a value that its page left behind, once for all watchers.

@@ -36,6 +36,11 @@ _AFTER: Final = Parameter(
     "The position to go on from, an id of the stream before; `beginning` = from the first change. Absent = from now on",
     {"type": "string", "examples": ["3:1042", "0:12,3:1042", _BEGINNING]},
 )
+_SNAPSHOT: Final = Parameter(
+    "snapshot",
+    "`true`: first what the scope holds, each entry as a `put` without an id, then `snapshot-end`",
+    {"type": "boolean", "default": False},
+)
 _LAST_EVENT_ID: Final = Parameter(
     "Last-Event-ID", "The last id that the client has; stands above `after`, and above `snapshot`"
 )
@@ -55,7 +60,7 @@ def watch_routes(context: ReadContext) -> list[Route]:
             "Every change, as it happens",
             "watch",
             description=_DESCRIPTION,
-            query=(_FAMILY, _SCOPE, _NAMESPACE, PREFIX, _AFTER),
+            query=(_FAMILY, _SCOPE, _NAMESPACE, PREFIX, _AFTER, _SNAPSHOT),
             headers=(_LAST_EVENT_ID, MIN_POSITION),
             answers=(
                 Answer(200, "The stream", EVENT_STREAM, headers=(POSITION_HEADER,)),
@@ -63,7 +68,7 @@ def watch_routes(context: ReadContext) -> list[Route]:
                     {
                         400: (
                             *("malformed-scope", "malformed-family", "invalid-namespace", "malformed-prefix"),
-                            "malformed-position",
+                            *("malformed-position", "malformed-snapshot"),
                         ),
                         410: ("gone",),
                     }
@@ -80,11 +85,12 @@ class _Watch:
     async def answer(self, call: Call) -> Response:
         """The stream, from where the client wants it."""
         wanted = wanted_changes(call)
+        begins_with_snapshot = _wants_snapshot(call, wanted)
         positions = await self._begin(call, wanted)
         hub = self._context.watches
         subscription = hub.open(wanted, positions)
         return EventStream(
-            watch_stream(hub, subscription),
+            watch_stream(hub, subscription, with_snapshot=begins_with_snapshot),
             headers={POSITION_HEADER: positions_text(positions)},
             ended=lambda: hub.leave(subscription),
         )
@@ -136,6 +142,20 @@ def wanted_changes(call: Call) -> WatchFilter:
             raise InvalidError("only deployments have namespaces", code="invalid-namespace")
         family = Family.DEPLOYMENT
     return WatchFilter(family, scope, namespace, arguments.plain_prefix(call))
+
+
+def _wants_snapshot(call: Call, wanted: WatchFilter) -> bool:
+    """`snapshot`; a client that has an id has the snapshot, too. Raises InvalidError `malformed-snapshot`."""
+    text = call.query.get("snapshot", "false")
+    if text not in ("true", "false"):
+        raise InvalidError("snapshot is true or false", code="malformed-snapshot")
+    if text == "true" and wanted.scope is None:
+        raise InvalidError("a snapshot is of one scope: name it with scope", code="malformed-snapshot")
+    if text == "true" and "after" in call.query:
+        raise InvalidError(
+            "snapshot and after are two places to begin at: name one", code="malformed-snapshot"
+        )
+    return text == "true" and not any(call.header_values(b"last-event-id"))
 
 
 def _asked_positions(call: Call, partitions: tuple[int, ...], *, of_scope: bool) -> dict[int, int] | None:

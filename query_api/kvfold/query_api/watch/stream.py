@@ -13,21 +13,18 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from kvfold.query_api.watch.events import HEARTBEAT, control_event, id_line
+from kvfold.query_api.watch.events import HEARTBEAT, Event, control_event, id_line
 from kvfold.query_api.watch.hub import RETRY_S, WatchHub
 from kvfold.query_api.watch.subscription import Mutation, Subscription
 from kvfold.schemas.errors import GoneError, StoreUnavailableError
 
-__all__ = ["HEARTBEAT_S", "Snapshot", "watch_stream"]
+__all__ = ["HEARTBEAT_S", "watch_stream"]
 
 HEARTBEAT_S: Final = 15.0
 """How long a stream is silent at most."""
 
 _RECONNECT: Final = b"retry: 1000\n\n"
 _PIECE_BYTES: Final = 64 * 1024
-
-Snapshot = AsyncIterator[bytes]
-"""The events of a snapshot, without ids."""
 
 
 @dataclass(slots=True)
@@ -38,23 +35,43 @@ class _Stream:
     sent_id: str = ""
     sent_at: float = 0.0
 
-    async def run(self, snapshot: Snapshot | None) -> AsyncGenerator[bytes, None]:
+    async def run(self, *, with_snapshot: bool) -> AsyncGenerator[bytes, None]:
         yield _RECONNECT
         try:
-            if snapshot is None:
-                yield self._progress(self.subscription.position)
-            else:
-                async for piece in snapshot:
+            if with_snapshot:
+                async for piece in self._snapshot():
                     yield self._sent(piece)
-                position = self.subscription.position
-                self.sent_id = position
-                yield self._sent(control_event("snapshot-end", {"position": position}, id_=position))
+                if self.hub.is_closed:
+                    return  # an end that is none would look whole
+            self.sent_id = position = self.subscription.position
+            name = "snapshot-end" if with_snapshot else "progress"
+            yield self._sent(control_event(name, {"position": position}, id_=position))
             while not self.hub.is_closed:
                 async for piece in self._next():
                     yield piece
         except GoneError as error:
             data = {"code": error.code, "position": self.subscription.position, "detail": str(error)}
             yield control_event("gone", data)
+
+    async def _snapshot(self) -> AsyncIterator[bytes]:
+        """What the scope holds at the first position. Without ids: a client that was cut off begins anew."""
+        (partition,) = self.subscription.behind
+        cursor: tuple[str, str] | None = None
+        while not self.hub.is_closed:
+            try:
+                page = await self.hub.snapshot_page(self.subscription, partition, cursor)
+                for put in page.puts:
+                    event = Event(put)
+                    await self.hub.load(event)
+                    yield event.encoded() + id_line(None)
+                    cursor = (put.namespace or "", put.key)
+            except StoreUnavailableError:
+                yield HEARTBEAT
+                await asyncio.sleep(RETRY_S)
+                continue
+            cursor = page.cursor
+            if cursor is None:
+                return
 
     async def _next(self) -> AsyncIterator[bytes]:
         """What there is now: queued mutations, a page of its own; else waits until there is something."""
@@ -124,9 +141,8 @@ class _Stream:
     def _sign_of_life(self) -> bytes:
         """`progress`, where the position has moved; else a comment."""
         position = self.subscription.position
-        return self._progress(position) if position != self.sent_id else self._sent(HEARTBEAT)
-
-    def _progress(self, position: str) -> bytes:
+        if position == self.sent_id:
+            return self._sent(HEARTBEAT)
         self.sent_id = position
         return self._sent(control_event("progress", {"position": position}, id_=position))
 
@@ -139,12 +155,12 @@ def watch_stream(
     hub: WatchHub,
     subscription: Subscription,
     *,
-    snapshot: Snapshot | None = None,
+    with_snapshot: bool = False,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> AsyncGenerator[bytes, None]:
     """Pieces of a stream, each of whole events; ends after `gone`, or when the hub is stopped.
 
-    Begins with a snapshot and `snapshot-end`, or with a `progress` that tells the first position: a client that is cut off
-    before the first change can resume, too. The subscription stays the caller's.
+    Begins with a snapshot of the scope and `snapshot-end`, or with a `progress` that tells the first position: so a client
+    that is cut off before the first change can resume, too. The subscription stays the caller's.
     """
-    return _Stream(hub, subscription, heartbeat_s).run(snapshot)
+    return _Stream(hub, subscription, heartbeat_s).run(with_snapshot=with_snapshot)
