@@ -22,20 +22,22 @@ if TYPE_CHECKING:
 
 __all__ = ["bench"]
 
-_NAMES: Final = ("projector", "write-latency", "point-reads")
+_CAPSULE: Final = ("capsule-set", "capsule-threads", "capsule-get")
+_GROUPS: Final = {"capsule": _CAPSULE}
+_NAMES: Final = ("projector", "write-latency", "point-reads", *_CAPSULE)
 
 
 @click.command
-@click.argument("name", required=False, type=click.Choice(_NAMES))
+@click.argument("name", required=False, type=click.Choice((*_NAMES, *_GROUPS)))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a bench.")
-@click.option("--quick", is_flag=True, help="Small sizes: ratios for a glance, in a minute and a half.")
+@click.option("--quick", is_flag=True, help="Small sizes: ratios for a glance, in some two minutes.")
 @click.option("--check", is_flag=True, help="Exit with 1 where a ratio misses its target.")
 def bench(name: str | None, as_json: bool, quick: bool, check: bool) -> None:
     """Measure what kvfold reaches here, next to what the same work costs without it.
 
     Needs a Kafka broker in KVFOLD_KAFKA. PostgreSQL is the server in KVFOLD_POSTGRES, whose user may create databases,
     else one in a temporary directory. Topics and databases are made for the run and deleted afterwards.
-    Without NAME, all benches run; that takes some minutes.
+    Without NAME, all benches run; that takes some minutes. `capsule` is the three of capsules.
 
     \b
     Example:
@@ -46,7 +48,7 @@ def bench(name: str | None, as_json: bool, quick: bool, check: bool) -> None:
 
     with _terminated_like_interrupted():
         results = []
-        for result in _run((name,) if name else _NAMES, QUICK if quick else FULL):
+        for result in _run(_named(name), QUICK if quick else FULL):
             results.append(result)
             if as_json:
                 click.echo(json.dumps(result.line()))
@@ -57,13 +59,25 @@ def bench(name: str | None, as_json: bool, quick: bool, check: bool) -> None:
         fail(f"below the target: {', '.join(missed)}", EXIT_REFUSED)
 
 
+def _named(name: str | None) -> Sequence[str]:
+    """The benches of a name: all of them, those of a group, or the one."""
+    if name is None:
+        return _NAMES
+    return _GROUPS.get(name, (name,))
+
+
 def _run(names: Sequence[str], sizes: Sizes) -> Iterator[Result]:
     """Runs benches on one stage, and gives each result when it is there."""
-    from kvfold.deploy.bench import point_reads, projecting, write_latency
+    from kvfold.deploy.bench import capsules, point_reads, projecting, write_latency
     from kvfold.deploy.bench.stage import opened_stage
     from kvfold.deploy.environment import started_process
 
     runs = {module.SPEC.name: module.run for module in (projecting, write_latency, point_reads)}
+    runs |= {
+        capsules.SET.name: capsules.run_set,
+        capsules.THREADS.name: capsules.run_threads,
+        capsules.GET.name: capsules.run_get,
+    }
     with opened_stage(started_process()) as stage:
         for name in names:
             yield runs[name](stage, sizes, lambda line, name=name: click.echo(f"{name}: {line}", err=True))

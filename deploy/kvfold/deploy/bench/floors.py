@@ -16,7 +16,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Final
 
-__all__ = ["commit_latency", "copy_rows", "produce_latency", "read_topic", "serve_value"]
+__all__ = ["commit_latency", "copy_rows", "produce_latency", "read_points", "read_topic", "serve_value"]
 
 _POLL_RECORDS_MAX: Final = 4_000
 _FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -122,6 +122,29 @@ def commit_latency(*, dsn: str, value_bytes: int, count: int) -> dict[str, float
     return {"p50_ms": result}
 
 
+def read_points(
+    *, dsn: str, statement: str, parameters: Sequence[Sequence[Any]], count: int
+) -> dict[str, float]:
+    """Rows a second of one statement by one connection, prepared and binary, a round trip a row."""
+    import psycopg
+
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        cursor = psycopg.RawCursor(connection)
+        query = statement.encode()
+
+        def read(number: int) -> None:
+            cursor.execute(query, parameters[number % len(parameters)], prepare=True, binary=True)
+            row = cursor.fetchone()
+            assert row is not None and row[2] is not None
+
+        for number in range(_WARM_UP):
+            read(number)
+        begun = perf_counter()
+        for number in range(count):
+            read(number)
+        return {"per_second": count / (perf_counter() - begun)}
+
+
 def _p50_ms(act: Callable[[], object], count: int) -> float:
     times = []
     for _ in range(_WARM_UP + count):
@@ -172,6 +195,7 @@ _FLOORS: Final[dict[str, Callable[..., dict[str, float] | None]]] = {
     "copy": copy_rows,
     "produce": produce_latency,
     "commit": commit_latency,
+    "point-read": read_points,
     "serve": serve_value,
 }
 
