@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from conformance.kv_host_contract import KvHostContract
 from kvfold.producers.capsule.errors import HostError, InvalidKey, Quota, TooLarge, Unknown
 from kvfold.producers.capsule.store import PagedKvStore
 from kvfold.schemas.limits import (
@@ -52,17 +53,8 @@ OPERATIONS: tuple[Callable[[PagedKvStore, str], Any], ...] = (
 )
 
 
-class KvStoreContract:
-    """Subclasses have a fixture `store` and say how an operator sets a quota."""
-
-    @pytest.fixture
-    def store(self) -> PagedKvStore:
-        """A store with nothing in it."""
-        raise NotImplementedError
-
-    def set_quota(self, store: PagedKvStore, namespace: str, bytes_max: int) -> None:
-        """Sets a quota as an operator does."""
-        raise NotImplementedError
+class KvStoreContract(KvHostContract):
+    """Beside the frozen contract: what every store must do besides. Subclasses as of `KvHostContract`."""
 
     @pytest.mark.row("C3")
     @pytest.mark.row("C7")

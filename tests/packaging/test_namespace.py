@@ -99,8 +99,9 @@ def test_the_wheel_holds_the_whole_product(wheel: Path, tracked: tuple[Path, ...
     expected = {
         str(Path(*name.parts[1:])) for name in tracked if name.parts[0] in ROOTS and name.parts[1] == "kvfold"
     }
+    expected |= {f"kvfold/{name}" for name in map(str, tracked) if name.startswith("schemas/contracts/")}
     suffixes = {Path(name).suffix for name in expected}
-    assert {".py", ".typed", ".sql", ".json"} <= suffixes
+    assert {".py", ".typed", ".sql", ".json", ".wit"} <= suffixes
     held = _files(wheel)
     assert expected - held == set()
     # Nothing of the repository beside the product: no tests, no folders named like the roots.
