@@ -11,8 +11,9 @@ import sys
 import tomllib
 from collections import Counter
 from datetime import date
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -44,15 +45,14 @@ def test_every_sabotage_has_its_test(project: Path, entries: list[dict[str, Any]
             for node in ast.walk(ast.parse((project / name).read_text("utf-8")))
             if isinstance(node, ast.FunctionDef)
         }
-        for name in {*(entry["test"].partition("::")[0] for entry in entries), _LOG_CONTRACT}
+        for name in {*(entry["test"].partition("::")[0] for entry in entries), *chain(*_CONTRACTS.values())}
     }
     missing = []
     for entry in entries:
         path, _, rest = entry["test"].partition("::")
         name = rest.partition("[")[0].rpartition("::")[2]
-        # Those of the conformance suite are inherited.
-        inherited = defined[_LOG_CONTRACT] if path.startswith("tests/conformance/test_log_") else set()
-        if name not in defined[path] | inherited:
+        suites = [name for begin, names in _CONTRACTS.items() if path.startswith(begin) for name in names]
+        if name not in defined[path].union(*(defined[suite] for suite in suites)):
             missing.append(entry["test"])
     assert missing == []
 
@@ -72,4 +72,11 @@ def test_the_tables_in_the_readme_are_these(project: Path) -> None:
     assert table in (project / "tests" / "README.md").read_text("utf-8"), "python tests/sabotage --write"
 
 
-_LOG_CONTRACT = "tests/conformance/log_contract.py"
+_CONTRACTS: Final = {
+    "tests/conformance/test_log_": ("tests/conformance/log_contract.py",),
+    "tests/conformance/test_kv_store_": (
+        "tests/conformance/kv_store_contract.py",
+        "tests/conformance/kv_host_contract.py",
+    ),
+}
+"""Suites whose tests are inherited, by how the files begin that inherit them."""
