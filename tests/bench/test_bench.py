@@ -113,8 +113,7 @@ def test_a_quick_run_prints_a_line_a_bench_and_leaves_nothing(
     )
     assert done.returncode == 0
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    names = ["projector", "write-latency", "point-reads", "capsule-set", "capsule-threads", "capsule-get"]
-    assert [line["bench"] for line in lines] == names
+    assert [line["bench"] for line in lines] == list(command._NAMES)
     for line in lines:
         assert line.keys() == _KEYS
         assert line["figure"] > 0 and line["floor"] > 0 and line["target"] > 0

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from e2e.snippets import run_snippet
 from e2e.stack import DevProcess
-from support.kvfold_process import clean_environment
 
 __all__: list[str] = []
 
@@ -25,28 +22,10 @@ def _blocks(heading: str) -> list[tuple[str, str]]:
     return _BLOCK.findall(section)
 
 
-def _run(dev: DevProcess, language: str, text: str, folder: Path) -> str:
-    text = text.replace("http://127.0.0.1:8080", dev.url).replace("kvfold-data", str(dev.data))
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    settings = {"PATH": path, "KVFOLD_URL": dev.url, "KVFOLD_POSTGRES": (dev.data / "dsn").read_text("utf-8")}
-    command = ["bash", "-euo", "pipefail", "-c", text] if language == "sh" else [sys.executable, "-c", text]
-    done = subprocess.run(
-        command,
-        env=clean_environment(settings),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
 @pytest.mark.row("D6")
 def test_a_deployment(dev: DevProcess, tmp_path: Path) -> None:
     ((language, text),) = _blocks("A deployment")
-    said = _run(dev, language, text, tmp_path)
+    said = run_snippet(dev, language, text, tmp_path)
     promised = re.findall(r"# (\d{3}), X-Object-Version: (\d+)", text)
     answers = re.findall(r"HTTP/1.1 (\d{3}).*?x-object-version: (\d+)", said, re.DOTALL)
     assert promised == answers == [("201", "1"), ("200", "2"), ("409", "2")]
@@ -56,19 +35,19 @@ def test_a_deployment(dev: DevProcess, tmp_path: Path) -> None:
 @pytest.mark.row("C15")
 def test_a_capsule(dev: DevProcess, tmp_path: Path) -> None:
     (over_http, *python) = _blocks("A capsule")
-    said = _run(dev, *over_http, tmp_path)
+    said = run_snippet(dev, *over_http, tmp_path)
     assert "HTTP/1.1 201" in said
     assert '{"keys":["todo"],"next_cursor":null}' in said
     assert said.endswith('{"removed":1}')
     assert [language for language, _ in python] == ["sh", "python"]
     for language, text in python:
-        _run(dev, language, text, tmp_path)
+        run_snippet(dev, language, text, tmp_path)
 
 
 @pytest.mark.row("O12", "X14")
 def test_an_orchestration(dev: DevProcess, tmp_path: Path) -> None:
     ((language, text),) = _blocks("An orchestration")
-    said = _run(dev, language, text, tmp_path)
+    said = run_snippet(dev, language, text, tmp_path)
     assert "packed" in said
     assert '"instance_id":"order-17"' in said
     assert '"status":"Running"' in said

@@ -1,10 +1,11 @@
-"""Benches `capsule-set`, `capsule-threads` and `capsule-get`: the store behind the log, as capsules use it.
+"""Benches of capsules, `capsule-set`, `-threads`, `-spread` and `-get`: the store behind the log, as capsules use it.
 
 The store is `LogKvStore` in this process; `kvfold projector` folds in a process of its own.
 
 - `capsule-set`: from a set to its return, at the median, one thread. The floor is that of `write-latency`.
-- `capsule-threads`: sets a second of 16 threads together; the floor is what one thread reaches right before: it says how
-  much appends and waits are shared.
+- `capsule-threads`: sets a second of 16 threads together in one namespace; the floor is what one thread reaches right
+  before: it says how much appends, folds and waits are shared.
+- `capsule-spread`: the same over 200 namespaces, and so over all partitions: a record often has its batches to itself.
 - `capsule-get`: gets a second, one thread; the floor is the same statement through a bare psycopg connection.
 """
 
@@ -34,10 +35,11 @@ from kvfold.reads.executor import Reader, read_pool
 from kvfold.reads.waiting import Waiter
 from kvfold.schemas.partitioning import partition_of
 
-__all__ = ["GET", "SET", "THREADS", "run_get", "run_set", "run_threads"]
+__all__ = ["GET", "SET", "SPREAD", "THREADS", "run_get", "run_set", "run_spread", "run_threads"]
 
 SET: Final = Spec("capsule-set", "ms", target=1.6, more_is_better=False)
 THREADS: Final = Spec("capsule-threads", "sets/s", target=5.0, more_is_better=True)
+SPREAD: Final = Spec("capsule-spread", "sets/s", target=5.0, more_is_better=True)
 GET: Final = Spec("capsule-get", "gets/s", target=0.5, more_is_better=True)
 
 _THREADS: Final = 16
@@ -66,20 +68,28 @@ def run_set(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
 
 
 def run_threads(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
-    """Sets of one thread, then of sixteen, beside one projector."""
+    """Sets of one thread, then of sixteen, in one namespace."""
+    return _run_together(THREADS, stage, sizes, tell, namespaces=1)
+
+
+def run_spread(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
+    """Sets of one thread, then of sixteen, in many namespaces."""
+    return _run_together(SPREAD, stage, sizes, tell, namespaces=_NAMESPACES)
+
+
+def _run_together(spec: Spec, stage: Stage, sizes: Sizes, tell: Tell, *, namespaces: int) -> Result:
     rounds = []
     with _opened(stage) as stack, ThreadPoolExecutor(_THREADS) as threads:
+
+        def run(thread: int) -> list[float]:
+            return _set_times(stack.store, thread, sizes.writes, namespaces)
+
         for number in range(1, sizes.write_rounds + 1):
-            one = _rate(sizes.writes, lambda: _set_times(stack.store, 0, sizes.writes))
-            together = _rate(
-                sizes.writes * _THREADS,
-                lambda: list(
-                    threads.map(lambda thread: _set_times(stack.store, thread, sizes.writes), range(_THREADS))
-                ),
-            )
+            one = _rate(sizes.writes, lambda: run(0))
+            together = _rate(sizes.writes * _THREADS, lambda: list(threads.map(run, range(_THREADS))))
             rounds.append(Round(together, one))
             tell(f"round {number} of {sizes.write_rounds}: {together:,.0f}/s, one thread {one:,.0f}/s")
-    return Result.of(THREADS, rounds)
+    return Result.of(spec, rounds)
 
 
 def run_get(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
@@ -125,13 +135,13 @@ def _await_projector(store: LogKvStore) -> None:
                 raise
 
 
-def _set_times(store: LogKvStore, thread: int, count: int) -> list[float]:
-    """Seconds of each set of one thread; the namespaces take turns, so all partitions take part."""
+def _set_times(store: LogKvStore, thread: int, count: int, namespaces: int = _NAMESPACES) -> list[float]:
+    """Seconds of each set of one thread; the namespaces take turns."""
     values, times = Random(thread), []
     for number in range(count):
         value = values.randbytes(VALUE_BYTES)
         begun = time.perf_counter()
-        store.set(_namespace(number), f"entry-{thread}", value)
+        store.set(_namespace(number % namespaces), f"entry-{thread}", value)
         times.append(time.perf_counter() - begun)
     return times
 

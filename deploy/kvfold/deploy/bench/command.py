@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bench"]
 
-_CAPSULE: Final = ("capsule-set", "capsule-threads", "capsule-get")
+_CAPSULE: Final = ("capsule-set", "capsule-threads", "capsule-spread", "capsule-get")
 _GROUPS: Final = {"capsule": _CAPSULE}
 _NAMES: Final = ("projector", "write-latency", "point-reads", *_CAPSULE)
 
@@ -37,7 +37,7 @@ def bench(name: str | None, as_json: bool, quick: bool, check: bool) -> None:
 
     Needs a Kafka broker in KVFOLD_KAFKA. PostgreSQL is the server in KVFOLD_POSTGRES, whose user may create databases,
     else one in a temporary directory. Topics and databases are made for the run and deleted afterwards.
-    Without NAME, all benches run; that takes some minutes. `capsule` is the three of capsules.
+    Without NAME, all benches run; that takes some minutes. `capsule` is the four of capsules.
 
     \b
     Example:
@@ -76,6 +76,7 @@ def _run(names: Sequence[str], sizes: Sizes) -> Iterator[Result]:
     runs |= {
         capsules.SET.name: capsules.run_set,
         capsules.THREADS.name: capsules.run_threads,
+        capsules.SPREAD.name: capsules.run_spread,
         capsules.GET.name: capsules.run_get,
     }
     with opened_stage(started_process()) as stage:

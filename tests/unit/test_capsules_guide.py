@@ -1,0 +1,31 @@
+"""The author's guide: every snippet of `docs/capsules.md` runs as it stands there, in order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kvfold.producers.capsule.host import CapsuleHost
+from kvfold.producers.capsule.memory_store import MemoryKvStore
+
+__all__: list[str] = []
+
+GUIDE = Path(__file__).parents[2] / "docs" / "capsules.md"
+_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.row("C12")
+@pytest.mark.row("C16")
+@pytest.mark.row("C17")
+@pytest.mark.row("C18")
+def test_the_snippets_of_a_capsules_code() -> None:
+    text = GUIDE.read_text("utf-8")
+    author, host = text.split("\n## For the host\n")
+    blocks = _BLOCK.findall(author)
+    assert len(blocks) >= 10 and len(_BLOCK.findall(host)) == 1, "what is for a host runs in tests/e2e"
+    names: dict[str, object] = {"__name__": "capsule"}
+    with CapsuleHost(MemoryKvStore(), capsule_id="guide").invocation("alice"):
+        for block in blocks:
+            exec(compile(block, str(GUIDE), "exec", dont_inherit=True), names)
