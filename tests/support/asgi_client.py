@@ -118,7 +118,11 @@ class AsgiClient:
         sent: list[Message] = []
 
         async def receive() -> Message:
-            return messages.pop(0) if messages else {"type": "http.disconnect"}
+            if messages:
+                return messages.pop(0)
+            if chunks:  # all of the body came: the client stays until the answer is over
+                await asyncio.Event().wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
             sent.append(message)

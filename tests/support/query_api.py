@@ -18,8 +18,11 @@ def query_api(
     *,
     floor: Callable[[int], int | None] = lambda _: None,
     ready_from: Callable[[], Mapping[int, int]] | None = None,
+    gives_ciphertext: bool = False,
 ) -> Iterator[AsgiClient]:
     """A running query API of the database."""
-    context = replace(read_context(dsn, pool_size=4), floor=floor, ready_from=ready_from)
+    context = replace(
+        read_context(dsn, pool_size=4), floor=floor, ready_from=ready_from, gives_ciphertext=gives_ciphertext
+    )
     with AsgiClient(query_api_app(context)) as client:
         yield client

@@ -39,8 +39,10 @@ _KEY_WRITES: Final = frozenset(
     {
         "kvfold.capsule.set.v1",
         "kvfold.capsule.deleted.v1",
+        "kvfold.capsule.restored.v1",
         "kvfold.deployment.put.v1",
         "kvfold.deployment.deleted.v1",
+        "kvfold.deployment.restored.v1",
     }
 )
 

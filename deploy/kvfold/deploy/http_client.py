@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
@@ -71,6 +73,19 @@ class KvfoldClient:
         # Merged, since `params` would put them in the place of a query that is there: a key's, for one.
         return self._asked("GET", str(httpx.URL(url).copy_merge_params(given)) if given else url)
 
+    @contextmanager
+    def stream(self, url: str, **parameters: str | int | None) -> Iterator[httpx.Response]:
+        """As `get`, with the answer's body still to be read: it breaks off with `ServerAwayError` where the server does."""
+        given = {name: value for name, value in parameters.items() if value is not None}
+        try:
+            with self._http.stream("GET", httpx.URL(url).copy_merge_params(given)) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise _refusal(answer)
+                yield answer
+        except httpx.HTTPError as error:
+            raise self._away(error) from error
+
     def mutate(self, attributes: dict[str, str], body: bytes | None) -> dict[str, Any]:
         """Sends one mutation as a CloudEvent in binary mode and gives its decision, also one that did not apply.
 
@@ -117,18 +132,14 @@ class KvfoldClient:
         try:
             answer = self._http.request(method, url, **parts)
         except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
-            raise ServerAwayError(
-                f"no answer from {self._url} ({reason}): is kvfold running there?"
-            ) from error
+            raise self._away(error) from error
         if answer.is_success:
             return answer
-        problem = _problem(answer)
-        detail = problem.get("detail") or problem.get("title") or answer.text[:300]
-        message = f"{detail} ({problem.get('code') or answer.status_code})"
-        if answer.status_code >= 500:
-            raise ServerAwayError(message, problem=problem)
-        raise RefusedError(message, status=answer.status_code, problem=problem)
+        raise _refusal(answer)
+
+    def _away(self, error: httpx.HTTPError) -> ServerAwayError:
+        reason = str(error) or type(error).__name__
+        return ServerAwayError(f"no answer from {self._url} ({reason}): is kvfold running there?")
 
 
 def event_headers(attributes: dict[str, str]) -> dict[str, str]:
@@ -146,6 +157,16 @@ def _decision(problem: dict[str, Any]) -> dict[str, Any]:
     decision: dict[str, Any] = {"id": problem.get("mutation_id"), "status": status}
     members = ("position", "code", "version", "detail")
     return decision | {name: problem[name] for name in members if name in problem}
+
+
+def _refusal(answer: httpx.Response) -> RefusedError | ServerAwayError:
+    """What an answer that is no success is."""
+    problem = _problem(answer)
+    detail = problem.get("detail") or problem.get("title") or answer.text[:300]
+    message = f"{detail} ({problem.get('code') or answer.status_code})"
+    if answer.status_code >= 500:
+        return ServerAwayError(message, problem=problem)
+    return RefusedError(message, status=answer.status_code, problem=problem)
 
 
 def _problem(answer: httpx.Response) -> dict[str, Any]:

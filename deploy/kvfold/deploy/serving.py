@@ -50,6 +50,7 @@ def serving_app(
         waiter,
         floor=gateway.producer.acknowledged,
         ready_from=lambda: demand,
+        gives_ciphertext=True,
     )
     routes = [*read_routes(context), *write_routes(gateway)]
     documented = documentation_routes(routes, title=_TITLE, version=_VERSION)

@@ -29,6 +29,7 @@ class ReadContext:
       waits for it.
     - `ready_from`: the positions (offset by partition) from which on the process counts as ready; None where it is ready
       as soon as a generation serves.
+    - `gives_ciphertext`: whether snapshots may hold secret values as ciphertext. Of gateways, which could write them, too.
     """
 
     reader: AsyncReader
@@ -36,6 +37,7 @@ class ReadContext:
     floor: Floor = no_floor
     metrics: HttpMetrics = field(default_factory=HttpMetrics)
     ready_from: Callable[[], Mapping[int, int]] | None = None
+    gives_ciphertext: bool = False
 
     @cached_property
     def reads(self) -> PositionedReader:

@@ -10,6 +10,7 @@ from kvfold.query_api.history import history_routes
 from kvfold.query_api.instances import instance_routes
 from kvfold.query_api.mutations import mutation_routes
 from kvfold.query_api.operations import operation_routes
+from kvfold.query_api.snapshots import snapshot_routes
 from kvfold.query_api.watch.routes import watch_routes
 
 __all__ = ["read_routes"]
@@ -28,5 +29,6 @@ def read_routes(context: ReadContext) -> list[Route]:
         *mutation_routes(context),
         *history_routes(context),
         *watch_routes(context),
+        *snapshot_routes(context),
         *operation_routes(context),
     ]

@@ -101,7 +101,7 @@ def instance(instance_id: str, *, partition: int, as_of: int | None = None) -> Q
     scope = orchestration_scope(instance_id)
     if as_of is not None:
         parameters = (partition, scope, as_of)
-        return past(_INSTANCE_AS_OF, parameters, _shape_instance, partition=partition, as_of=as_of)
+        return past(_INSTANCE_AS_OF, parameters, _shape_past_instance, partition=partition, as_of=as_of)
     return Query(_INSTANCE, (partition, scope), _shape_instance, partition)
 
 
@@ -190,8 +190,13 @@ def _shape_kv(rows: Rows) -> Mapping[str, KvValue] | None:
 
 
 def _shape_kv_of_instance(rows: Rows) -> Mapping[str, KvValue] | None:
-    view = _shape_instance(rows)
+    view = _shape_past_instance(rows)
     return None if view is None else view.kv
+
+
+def _shape_past_instance(rows: Rows) -> InstanceView | None:
+    # The last two columns say from where and when each key is: snapshots give them.
+    return _shape_instance([row[:-2] for row in rows])
 
 
 def _shape_value(rows: Rows) -> KvValue | None:

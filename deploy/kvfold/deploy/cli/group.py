@@ -53,6 +53,7 @@ _COMMANDS: Final = {
     "rebuild": "kvfold.deploy.cli.generations:rebuild",
     "swap": "kvfold.deploy.cli.generations:swap",
     "standalone": "kvfold.deploy.cli.servers:standalone",
+    "snapshot": "kvfold.deploy.cli.snapshot:snapshot",
     "topic": "kvfold.deploy.cli.topic:topic",
     "watch": "kvfold.deploy.cli.watch:watch",
 }
