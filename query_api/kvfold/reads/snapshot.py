@@ -109,7 +109,9 @@ def instance_entries(
 def _page(limit: int) -> Callable[[Rows], EntryPage]:
     def shape(rows: Rows) -> EntryPage:
         found, next_cursor = past_page(rows, limit)
-        return EntryPage(tuple(SnapshotEntry(*row[2:6], row[-2]) for row in found), next_cursor)
+        return EntryPage(
+            tuple(SnapshotEntry(row[2], row[3], row[4], row[5], row[-2]) for row in found), next_cursor
+        )
 
     return shape
 
