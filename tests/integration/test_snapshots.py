@@ -195,7 +195,6 @@ async def _left_after(app: App, path: str, *, chunks: int) -> int:
             sent += 1
             if sent == chunks:
                 left.set()
-            await asyncio.sleep(0)
 
     raw = path.encode()
     scope = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kvfold.log.memory import MemoryLog
-from kvfold.projector.memory_store import MemoryStore
+from kvfold.projector.memory_store import MemoryStore, MemoryTables
 from kvfold.schemas.record import NewRecord, Record
 from support.asgi_client import AsgiClient
 from support.chance import Chance
@@ -41,17 +41,14 @@ class Past:
     dsn: str
     api: AsgiClient
     records: Mapping[int, Sequence[Record]]
-    _prefixes: dict[tuple[int, int], MemoryStore] = field(default_factory=dict)
+    _prefixes: dict[int, dict[int, MemoryStore]] = field(default_factory=dict)
 
     def prefix(self, partition: int, offset: int) -> MemoryStore:
-        """What the partition's records up to an offset fold to."""
-        key = (partition, offset)
-        if key not in self._prefixes:
-            store = MemoryStore()
-            records = [record for record in self.records[partition] if record.offset <= offset]
-            fold_records(store, records, partition=partition, partition_count=PARTITIONS, batch_size=1_000)
-            self._prefixes[key] = store
-        return self._prefixes[key]
+        """What the partition's records up to an offset fold to; not to be changed."""
+        if partition not in self._prefixes:
+            self._prefixes[partition] = dict(_prefixes(partition, self.records[partition]))
+        at = max((record.offset for record in self.records[partition] if record.offset <= offset), default=-1)
+        return self._prefixes[partition][at]
 
     def offsets(self, partition: int, *, every: int = 1) -> list[int]:
         """Offsets to look at: before the first record, each record's (or some), and those that no record has."""
@@ -69,6 +66,17 @@ class Past:
                 times.append((record.offset, highest))
             result[partition] = times
         return result
+
+
+def _prefixes(partition: int, records: Sequence[Record]) -> Iterator[tuple[int, MemoryStore]]:
+    """A copy of the tables after each record; -1 is before the first."""
+    store = MemoryStore()
+    yield -1, MemoryStore()
+    for record in records:
+        fold_records(store, [record], partition=partition, partition_count=PARTITIONS, batch_size=1)
+        tables = MemoryTables()
+        tables.tables = {name: dict(rows) for name, rows in store.shared.tables.items()}
+        yield record.offset, MemoryStore(tables)
 
 
 @contextmanager

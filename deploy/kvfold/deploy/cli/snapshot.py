@@ -18,7 +18,13 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.group
 def snapshot() -> None:
-    """Move a scope to another installation: save it to a file, restore it from there."""
+    """Move a scope to another installation: save it to a file, restore it from there.
+
+    \b
+    Example:
+      kvfold snapshot save d:dep-1 dep-1.ndjson
+      KVFOLD_URL=http://elsewhere:8080 kvfold snapshot restore dep-1.ndjson
+    """
 
 
 @snapshot.command
