@@ -15,7 +15,7 @@ import click
 from kvfold.deploy.cli.group import EXIT_REFUSED, fail
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kvfold.deploy.bench.result import Result
     from kvfold.deploy.bench.sizes import Sizes
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 _CAPSULE: Final = ("capsule-set", "capsule-threads", "capsule-spread", "capsule-get")
-_GROUPS: Final = {"capsule": _CAPSULE}
-_NAMES: Final = ("projector", "write-latency", "point-reads", *_CAPSULE)
+_VOLATILE: Final = ("volatile-put", "volatile-get")
+_GROUPS: Final = {"capsule": _CAPSULE, "volatile": _VOLATILE}
+_NAMES: Final = ("projector", "write-latency", "point-reads", *_CAPSULE, "deployment-put", *_VOLATILE)
 
 
 @click.command
@@ -35,9 +36,10 @@ _NAMES: Final = ("projector", "write-latency", "point-reads", *_CAPSULE)
 def bench(name: str | None, as_json: bool, quick: bool, check: bool) -> None:
     """Measure what kvfold reaches here, next to what the same work costs without it.
 
-    Needs a Kafka broker in KVFOLD_KAFKA. PostgreSQL is the server in KVFOLD_POSTGRES, whose user may create databases,
-    else one in a temporary directory. Topics and databases are made for the run and deleted afterwards.
-    Without NAME, all benches run; that takes some minutes. `capsule` is the four of capsules.
+    Needs a Kafka broker in KVFOLD_KAFKA (`volatile` does not). PostgreSQL is the server in KVFOLD_POSTGRES, whose user
+    may create databases, else one in a temporary directory. Topics and databases are made for the run, deleted afterwards.
+    Without NAME, all benches run; that takes some minutes. `capsule` is the four of capsules, `volatile`
+    the two of the volatile tier, on the Redis in REDIS_URL or else on one that is started for the run.
 
     \b
     Example:
@@ -68,20 +70,33 @@ def _named(name: str | None) -> Sequence[str]:
 
 def _run(names: Sequence[str], sizes: Sizes) -> Iterator[Result]:
     """Runs benches on one stage, and gives each result when it is there."""
-    from kvfold.deploy.bench import capsules, point_reads, projecting, write_latency
+    from kvfold.deploy.bench import capsules, deployment_put, point_reads, projecting, volatile, write_latency
     from kvfold.deploy.bench.stage import opened_stage
     from kvfold.deploy.environment import started_process
 
-    runs = {module.SPEC.name: module.run for module in (projecting, write_latency, point_reads)}
+    runs = {
+        module.SPEC.name: module.run for module in (projecting, write_latency, point_reads, deployment_put)
+    }
     runs |= {
         capsules.SET.name: capsules.run_set,
         capsules.THREADS.name: capsules.run_threads,
         capsules.SPREAD.name: capsules.run_spread,
         capsules.GET.name: capsules.run_get,
     }
-    with opened_stage(started_process()) as stage:
-        for name in names:
-            yield runs[name](stage, sizes, lambda line, name=name: click.echo(f"{name}: {line}", err=True))
+    without_stage = {volatile.PUT.name: volatile.run_put, volatile.GET.name: volatile.run_get}
+    settings = started_process()
+
+    def tell(name: str) -> Callable[[str], None]:
+        return lambda line: click.echo(f"{name}: {line}", err=True)
+
+    staged = [name for name in names if name in runs]
+    if staged:
+        with opened_stage(settings) as stage:
+            for name in staged:
+                yield runs[name](stage, sizes, tell(name))
+    for name in names:
+        if name in without_stage:
+            yield without_stage[name](settings, sizes, tell(name))
 
 
 def _show(results: Sequence[Result]) -> None:

@@ -16,7 +16,15 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Final
 
-__all__ = ["commit_latency", "copy_rows", "produce_latency", "read_points", "read_topic", "serve_value"]
+__all__ = [
+    "commit_latency",
+    "copy_rows",
+    "produce_latency",
+    "read_points",
+    "read_topic",
+    "redis_rate",
+    "serve_value",
+]
 
 _POLL_RECORDS_MAX: Final = 4_000
 _FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -190,12 +198,37 @@ def serve_value(*, dsn: str, statement: str, pool_size: int, server: dict[str, A
     uvicorn.run(Starlette(routes=[route], lifespan=lifespan), **server)
 
 
+def redis_rate(*, url: str, command: str, value_bytes: int, count: int) -> dict[str, float]:
+    """SETs or GETs a second of redis-py as it is, one connection, one after the other."""
+    import os
+
+    from redis import Redis
+
+    value = os.urandom(value_bytes)
+    prefix = f"kvfold:bench:{os.urandom(6).hex()}:"
+    with Redis.from_url(url) as client:
+        for number in range(_WARM_UP):
+            client.set(f"{prefix}{number}", value)
+        begun = perf_counter()
+        for number in range(count):
+            client.set(f"{prefix}{number}", value)
+        if command == "get":
+            begun = perf_counter()
+            for number in range(count):
+                client.get(f"{prefix}{number}")
+        seconds = perf_counter() - begun
+        for number in range(max(count, _WARM_UP)):
+            client.unlink(f"{prefix}{number}")
+    return {"per_second": count / seconds}
+
+
 _FLOORS: Final[dict[str, Callable[..., dict[str, float] | None]]] = {
     "read": read_topic,
     "copy": copy_rows,
     "produce": produce_latency,
     "commit": commit_latency,
     "point-read": read_points,
+    "redis": redis_rate,
     "serve": serve_value,
 }
 
