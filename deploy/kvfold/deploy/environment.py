@@ -20,7 +20,6 @@ from kvfold.schemas.errors import ConfigurationError, UnavailableError
 
 __all__ = [
     "PortTakenError",
-    "database_dsn",
     "owner_name",
     "postgres_dsn",
     "started_process",
@@ -74,18 +73,6 @@ def postgres_dsn(settings: Settings) -> str:
             "postgresql://user:password@host:5432/database or 'host=… dbname=…'"
         ) from None
     return dsn
-
-
-def database_dsn(settings: Settings) -> str:
-    """The database of an operator's command: KVFOLD_POSTGRES, else that of the `kvfold dev` that runs in KVFOLD_DATA.
-
-    Raises:
-        ConfigurationError: neither is there.
-    """
-    told = settings.data / "dsn"
-    if settings.postgres is None and told.is_file():
-        return told.read_text("utf-8").strip()
-    return postgres_dsn(settings)
 
 
 def owner_name(settings: Settings) -> str:

@@ -26,7 +26,7 @@ from kvfold.projector.generations import (
 )
 from kvfold.projector.postgres_store import translated
 from kvfold.projector.supervision import ProjectorSettings
-from kvfold.projector.telemetry import Telemetry
+from kvfold.projector.telemetry import Telemetry, VerifiedView
 from kvfold.schemas.errors import KvfoldError
 
 __all__ = ["Projector", "ProjectorSettings", "tune_collector"]
@@ -116,6 +116,7 @@ class Projector:
         """Takes up and lets go of generations, as the catalogue has them now."""
         connection = self._connected()
         self.telemetry.serving = serving_generation(connection)
+        self.telemetry.verified = _verified(connection)
         wanted = {
             found.id
             for found in list_generations(connection)
@@ -141,3 +142,11 @@ class Projector:
                 self._dsn, autocommit=True, connect_timeout=5, application_name=name, options=timeout
             )
         return self._connection
+
+
+def _verified(connection: psycopg.Connection[Any]) -> tuple[VerifiedView, ...]:
+    """The last verification of each generation, whoever ran it: every projector tells it."""
+    rows = connection.execute(
+        "SELECT generation, extract(epoch FROM finished_at)::float8, difference_count FROM kvfold.verification ORDER BY 1"
+    )
+    return tuple(VerifiedView(*row) for row in rows)

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from kvfold.log.port import Bounds
 
-__all__ = ["GenerationTelemetry", "PartitionView", "Telemetry", "TelemetryServer"]
+__all__ = ["GenerationTelemetry", "PartitionView", "Telemetry", "TelemetryServer", "VerifiedView"]
 
 _LOOP_SILENCE_MAX_S: Final = 15.0
 
@@ -51,12 +51,22 @@ class PartitionView:
         return self.lag == 0
 
 
+@dataclass(frozen=True, slots=True)
+class VerifiedView:
+    """A generation's last verification: when it ended, in seconds since 1970, and how many rows were different."""
+
+    generation: int
+    finished_s: float
+    difference_count: int
+
+
 @dataclass(eq=False)
 class Telemetry(Collector):
     """Figures that the loops keep. Every method is safe from any thread."""
 
     clock: Any = time.monotonic
     serving: int = 1
+    verified: tuple[VerifiedView, ...] = ()
     _lock: Lock = field(default_factory=Lock)
     _decisions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _beats: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -140,7 +150,7 @@ class Telemetry(Collector):
             )
             for kind, count in self._faults.items():
                 faults.add_metric((kind,), count)
-            metrics: list[Metric] = [decisions, faults, *self._partition_metrics()]
+            metrics: list[Metric] = [decisions, faults, *self._partition_metrics(), *self._verified()]
             if self._last_commit_s is not None:
                 age = GaugeMetricFamily(
                     "kvfold_last_commit_age_seconds", "Seconds since this worker last committed"
@@ -154,6 +164,20 @@ class Telemetry(Collector):
                 usage.add_metric((), self._notification_queue)
                 metrics.append(usage)
             return metrics
+
+    def _verified(self) -> list[Metric]:
+        at = GaugeMetricFamily(
+            "kvfold_verified_timestamp_seconds",
+            "When the generation was last compared with a fresh fold, since 1970",
+            labels=("generation",),
+        )
+        differences = GaugeMetricFamily(
+            "kvfold_verified_differences", "Rows that differed then", labels=("generation",)
+        )
+        for view in self.verified:
+            at.add_metric((str(view.generation),), view.finished_s)
+            differences.add_metric((str(view.generation),), view.difference_count)
+        return [at, differences]
 
     def _partition_metrics(self) -> list[Metric]:
         lag = GaugeMetricFamily(

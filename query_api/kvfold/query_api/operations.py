@@ -61,7 +61,7 @@ def _generations(context: ReadContext) -> Route:
 
 def generation_data(view: GenerationView) -> dict[str, Any]:
     """A generation as JSON."""
-    rebuild = view.rebuild
+    rebuild, verification = view.rebuild, view.verification
     return {
         "id": view.id,
         "state": view.state,
@@ -75,6 +75,14 @@ def generation_data(view: GenerationView) -> dict[str, Any]:
             "to_position": rebuild.to_position,
             "target": format_positions(rebuild.target),
             "compared": format_positions(rebuild.compared),
+        },
+        "verification": verification
+        and {
+            "position": verification.position,
+            "finished_at": rfc3339(verification.finished_at),
+            "row_count": verification.row_count,
+            "difference_count": verification.difference_count,
+            "unsettled_scopes": verification.unsettled_scopes,
         },
     }
 

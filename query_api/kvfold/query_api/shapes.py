@@ -168,6 +168,16 @@ class Rebuild(BaseModel):
     compared: str
 
 
+class Verification(BaseModel):
+    """A generation's last comparison with a fresh fold of the log; 0 differences: every row is what the log folds to."""
+
+    position: str
+    finished_at: str
+    row_count: int
+    difference_count: int
+    unsettled_scopes: int
+
+
 class Generation(BaseModel):
     """One complete set of projection tables; `position` covers every partition that it has something of."""
 
@@ -178,6 +188,7 @@ class Generation(BaseModel):
     created_at: str
     position: str
     rebuild: Rebuild | None
+    verification: Verification | None
 
 
 class Generations(BaseModel):

@@ -16,6 +16,7 @@ __all__ = [
     "PauseView",
     "ProjectorView",
     "RebuildView",
+    "VerificationView",
     "generations",
     "progress",
     "projector",
@@ -41,6 +42,20 @@ class RebuildView:
 
 
 @dataclass(frozen=True, slots=True)
+class VerificationView:
+    """A generation's last comparison with a fresh fold: where, when, of how many rows, and how many differed.
+
+    `unsettled_scopes`: so many changed after the position, and were compared in part.
+    """
+
+    position: str
+    finished_at: datetime
+    row_count: int
+    difference_count: int
+    unsettled_scopes: int
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationView:
     """One complete set of projection tables; `offsets` are the last ones covered, by partition."""
 
@@ -51,6 +66,7 @@ class GenerationView:
     serving: bool
     offsets: Mapping[int, int]
     rebuild: RebuildView | None
+    verification: VerificationView | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +128,10 @@ def _shape_generations(rows: Rows) -> tuple[GenerationView, ...]:
             created_at,
             serving=number == serving,
             offsets=_covered(offsets),
-            rebuild=None if rebuild[0] is None else _rebuild(*rebuild),
+            rebuild=None if more[0] is None else _rebuild(*more[:4]),
+            verification=None if more[4] is None else VerificationView(*more[4:]),
         )
-        for serving, _, number, state, version, created_at, offsets, *rebuild in rows
+        for serving, _, number, state, version, created_at, offsets, *more in rows
         if number is not None
     )
 

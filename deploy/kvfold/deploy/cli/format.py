@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from kvfold.deploy.stopping import stop_signals
 
 if TYPE_CHECKING:
-    from psycopg import Connection
-
     from kvfold.projector.format_level import LogLevel
 
 __all__ = ["format_"]
@@ -38,10 +34,13 @@ def show(as_json: bool) -> None:
     Example:
       kvfold format show --json
     """
-    from kvfold.deploy.environment import database_dsn, started_process
+    from kvfold.deploy.environment import started_process
+    from kvfold.deploy.operating import connected
     from kvfold.projector.format_level import format_level
+    from kvfold.projector.generations import check_set_up
 
-    with _connected(database_dsn(started_process(level_unless_set="warning"))) as connection:
+    with connected(started_process(level_unless_set="warning")) as connection:
+        check_set_up(connection)
         _tell(format_level(connection), as_json=as_json)
 
 
@@ -58,31 +57,13 @@ def raise_(as_json: bool) -> None:
       KVFOLD_POSTGRES=postgresql:///kvfold KVFOLD_KAFKA=127.0.0.1:9092 kvfold format raise
     """
     with stop_signals() as stop:
-        from kvfold.deploy.environment import database_dsn, started_process
-        from kvfold.log.open import open_log
+        from kvfold.deploy.environment import started_process
+        from kvfold.deploy.operating import operated
         from kvfold.projector.format_level import raise_format_level
 
-        settings = started_process(level_unless_set="warning")
-        dsn = database_dsn(settings)
-        log = open_log(settings, dsn)
-        try:
-            with _connected(dsn) as connection:
-                state = raise_format_level(log, connection, should_stop=stop.is_set)
-        finally:
-            log.close()
+        with operated(started_process(level_unless_set="warning")) as (connection, log):
+            state = raise_format_level(log, connection, should_stop=stop.is_set)
     _tell(state, as_json=as_json)
-
-
-@contextmanager
-def _connected(dsn: str) -> Iterator[Connection[Any]]:
-    import psycopg
-
-    from kvfold.projector.generations import check_set_up
-    from kvfold.projector.postgres_store import translated
-
-    with translated(), psycopg.connect(dsn, autocommit=True, connect_timeout=5) as connection:
-        check_set_up(connection)
-        yield connection
 
 
 def _tell(state: LogLevel, *, as_json: bool) -> None:

@@ -182,6 +182,7 @@ def _show(found: tuple[GenerationView, ...]) -> None:
     table = Table("generation", "state", "tables")
     table.add_column("records folded", justify="right")
     table.add_column("of a rebuild's target", justify="right")
+    table.add_column("verified")
     for view in found:
         folded = sum(offset + 1 for offset in view.offsets.values())
         target = None if view.rebuild is None else sum(offset + 1 for offset in view.rebuild.target.values())
@@ -191,5 +192,14 @@ def _show(found: tuple[GenerationView, ...]) -> None:
             f"version {view.schema_version}",
             f"{folded:,}",
             "" if target is None else f"{min(folded, target):,} of {target:,}",
+            _verified(view),
         )
     Console().print(table)
+
+
+def _verified(view: GenerationView) -> str:
+    found = view.verification
+    if found is None:
+        return ""
+    outcome = f"[red]{found.difference_count:,} rows differ[/red]" if found.difference_count else "equal"
+    return f"{found.finished_at:%Y-%m-%d %H:%M} {outcome}"

@@ -56,6 +56,7 @@ _COMMANDS: Final = {
     "snapshot": "kvfold.deploy.cli.snapshot:snapshot",
     "topic": "kvfold.deploy.cli.topic:topic",
     "watch": "kvfold.deploy.cli.watch:watch",
+    "verify": "kvfold.deploy.cli.verify:verify",
 }
 """Where each command is found; a module that is not installed is left out of the list."""
 
