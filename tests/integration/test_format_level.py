@@ -168,7 +168,12 @@ def test_a_level_is_never_lowered_and_never_above_the_release(
 def test_the_commands(postgres_dsn: str, log: PostgresLog) -> None:
     settings = {"KVFOLD_POSTGRES": postgres_dsn, "KVFOLD_PARTITIONS": str(PARTITIONS)}
     early = run_command("format", "show", environment=settings)
-    assert early.exit_code == 1 and "no projector of this release has run" in early.stderr
+    assert early.exit_code == 3 and "has a projector been started?" in early.stderr
+    set_up(postgres_dsn, log)
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("DROP TABLE kvfold.projector")
+    old = run_command("format", "show", environment=settings)
+    assert old.exit_code == 1 and "no projector of this release has run" in old.stderr
     with running_projector(log, postgres_dsn) as projector:
         owner = projector._settings.owner
         eventually(
