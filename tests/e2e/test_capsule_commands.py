@@ -121,6 +121,7 @@ def test_a_batch_over_http_is_all_or_nothing(dev: DevProcess) -> None:
         for body in misshapen:
             answered = post(http, body)
             assert (answered.status_code, answered.json()["code"]) == (400, "malformed"), answered.text
+            assert "operations" in answered.json()["detail"], "it says where"
         over = post(http, {"operations": [operation(f"k{n}", b"") for n in range(1_025)]})
         assert (over.status_code, over.json()["code"]) == (413, "too-large")
         key = post(http, {"operations": [operation("a\x1f", b"")]})

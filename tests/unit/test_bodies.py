@@ -60,4 +60,5 @@ def test_the_place_of_the_first_error_is_known_and_not_in_the_sentence() -> None
     with pytest.raises(MisshapenBodyError) as caught:
         parse_body("kvfold.orchestration.executions-pruned.v1", b'{"execution_ids":[1,"2"]}')
     assert caught.value.place == "execution_ids.1"
+    assert caught.value.what == "Input should be a valid integer"
     assert "execution_ids" not in str(caught.value)

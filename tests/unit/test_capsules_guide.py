@@ -9,6 +9,10 @@ import pytest
 
 from kvfold.producers.capsule.host import CapsuleHost
 from kvfold.producers.capsule.memory_store import MemoryKvStore
+from kvfold.schemas.bodies import CapsuleBatch, parse_body
+from kvfold.schemas.mutation import Mutation
+from support.given import applied, given
+from support.mutations import CAPSULE, capsule_set, mutation_id
 
 __all__: list[str] = []
 
@@ -29,3 +33,12 @@ def test_the_snippets_of_a_capsules_code() -> None:
     with CapsuleHost(MemoryKvStore(), capsule_id="guide").invocation("alice"):
         for block in blocks:
             exec(compile(block, str(GUIDE), "exec", dont_inherit=True), names)
+
+
+def test_the_batch_that_it_shows_is_one() -> None:
+    (shown,) = re.findall(r"```json\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    batch = parse_body("kvfold.capsule.batch.v1", shown.encode())
+    assert isinstance(batch, CapsuleBatch)
+    asked = Mutation("kvfold.capsule.batch.v1", CAPSULE, mutation_id(), body=shown.encode())
+    scenario = given(capsule_set("todo", b"milk")).when(asked)
+    scenario.then(applied(removed=1), capsule_entry=[{"key": "done", "value": b"milk"}])

@@ -19,6 +19,7 @@ from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.outcome import REJECTION_CODES
 from kvfold.schemas.precondition import ABSENT, PRESENT, Precondition
 from kvfold.schemas.record import Record
+from support.mutations import batch_delete, capsule_batch
 
 __all__: list[str] = []
 
@@ -186,3 +187,18 @@ def test_a_body_without_a_json_form_is_refused() -> None:
         with pytest.raises(InvalidError) as caught:
             mutations.orchestration_started("o:1", "x", value)
         assert caught.value.code == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"),
+    [
+        ({"kind": "set", "key": "k", "value": "?"}, "operations.1.set.value: Value error, canonical base64"),
+        ({"kind": "set", "key": "k"}, "operations.1.set.value: Field required"),
+        ({"kind": "delete", "key": "k", "more": 1}, "operations.1.delete.more: Extra inputs"),
+    ],
+)
+def test_the_door_says_where_a_body_has_another_shape(operation: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidError) as caught:
+        admit(capsule_batch(batch_delete("a"), operation), 1)
+    assert caught.value.code == "malformed"
+    assert said in str(caught.value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kvfold.log.framing import check_record
+from kvfold.schemas.bodies import BODY_MODELS, MisshapenBodyError, parse_body
 from kvfold.schemas.codec import Malformed, decode, encode, is_mutation_id
 from kvfold.schemas.errors import InvalidError, UnavailableError
 from kvfold.schemas.form import Formed, check_mutation
@@ -50,7 +51,7 @@ def admit(mutation: Mutation, partition_count: int, *, allow_system: bool = Fals
     record = _record(mutation)
     formed = check_mutation(mutation, partition_count)
     if isinstance(formed, Decision):
-        raise _refused(formed)
+        raise _refused_form(formed, mutation)
     _check_rules(formed)
     check_record(record)
     assert record.key is not None
@@ -119,6 +120,19 @@ def _surrogate_code(mutation: Mutation) -> str:
 def _surrogate(mutation: Mutation) -> str:
     what = "the key" if _surrogate_code(mutation) == "invalid-key" else "an attribute"
     return f"{what} holds a lone surrogate: it must be UTF-8"
+
+
+def _refused_form(decision: Decision, mutation: Mutation) -> InvalidError:
+    """As `_refused`, and where a JSON body has another shape: at which place, and what is accepted there."""
+    if mutation.type in BODY_MODELS and mutation.body is not None:
+        try:
+            parse_body(mutation.type, mutation.body)
+        except MisshapenBodyError as error:
+            if str(error) == decision.detail:
+                return InvalidError(f"{error}: {error.place}: {error.what}", code=error.code)
+        except InvalidError:
+            pass
+    return _refused(decision)
 
 
 def _refused(decision: Decision) -> InvalidError:

@@ -289,12 +289,13 @@ class UnknownEventKindError(InvalidError):
 
 
 class MisshapenBodyError(InvalidError):
-    """JSON, and not of the type's shape. The message is part of decisions; `place` (of the first error) is not."""
+    """JSON, and not of the type's shape. The message is part of decisions; `place` and `what` are not."""
 
     def __init__(self, mutation_type: str, error: ValidationError) -> None:
         super().__init__(f"the JSON body does not have the shape of {mutation_type}", code="malformed")
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        self.place = ".".join(str(part) for part in first["loc"]) or "the whole body"
+        self.place = ".".join(str(part) for part in first["loc"])[:200] or "the whole body"
+        self.what = first["msg"][:200]
 
 
 def parse_body(mutation_type: str, body: bytes) -> Body:
