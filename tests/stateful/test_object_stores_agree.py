@@ -22,7 +22,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kvfold.producers.deployment import ConflictError, EntriesStore, HttpStore, ObjectStore, StandaloneStorage
+from kvfold.producers.deployment import (
+    ConflictError,
+    DeploymentObject,
+    EntriesStore,
+    HttpStore,
+    ObjectStore,
+    StandaloneStorage,
+)
 from kvfold.producers.deployment.memory_volatile import MemoryVolatileTier
 from kvfold.producers.deployment.redis_volatile import RedisVolatileTier
 from support.object_stores import running_gateway
@@ -119,7 +126,7 @@ class Agreement(RuleBasedStateMachine):
     def list(self, prefix: str, limit: int) -> None:
         expected = sorted((key for key in self.model if key.startswith(prefix)), key=str.encode)
         for name, (store, suffix) in self.stores.items():
-            found, cursor = [], None
+            found, cursor = list[DeploymentObject](), None
             while True:
                 page = store.list(self._namespace(suffix), prefix=prefix, cursor=cursor, limit=limit)
                 found += page.objects
