@@ -50,6 +50,12 @@ def gateway_url(
         yield url
 
 
+@pytest.fixture(scope="module")
+def standalone_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_standalone(tmp_path_factory.mktemp("standalone")) as url:
+        yield url
+
+
 @pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.row("D6", "D7", "D10")
@@ -111,7 +117,6 @@ def _runtime(url: str, redis_url: str) -> Iterator[RuntimeStore]:
 
 @pytest.mark.row("D7", "D15")
 class TestStandalone(_HttpContract):
-    @pytest.fixture(scope="class")
-    def url(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-        with running_standalone(tmp_path_factory.mktemp("standalone")) as url:
-            yield url
+    @pytest.fixture
+    def url(self, standalone_url: str) -> str:
+        return standalone_url
