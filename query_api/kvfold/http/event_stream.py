@@ -67,6 +67,9 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
             except TimeoutError:
                 return  # without an end: the server closes the connection
+            await asyncio.sleep(
+                0
+            )  # a server that only writes does not wait: others get their turn, and an end is noticed
         await send({"type": "http.response.body", "body": b""})
 
 

@@ -7,7 +7,8 @@ within a mutation gets the whole of it again. Events of a mutation are sent in o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -78,7 +79,7 @@ class _Stream:
         subscription = self.subscription
         subscription.woken.clear()
         try:
-            queued = await self._queued()
+            queued = await self._joined(subscription.next, subscription.take)
             if queued:
                 yield self._sent(queued)
             partition = subscription.turn()
@@ -93,36 +94,39 @@ class _Stream:
         if monotonic() >= self.sent_at + self.heartbeat_s:
             yield self._sign_of_life()
 
-    async def _queued(self) -> bytes:
-        """Some of what waits, as one piece; empty where nothing does."""
-        pieces: list[bytes] = []
-        size = 0
-        while size < _PIECE_BYTES and (mutation := self.subscription.next()) is not None:
-            try:
-                piece = await self._written(mutation)
-            except (GoneError, StoreUnavailableError):
-                if not pieces:
-                    raise
-                break  # what comes before it is sent first
-            self.subscription.take()
-            pieces.append(piece)
-            size += len(piece)
-        return b"".join(pieces)
-
     async def _page(self, partition: int) -> AsyncIterator[bytes]:
         """What it wants of the next page of a partition in which it is behind."""
         subscription, hub = self.subscription, self.hub
         before = subscription.behind[partition]
         page = await hub.page(subscription, partition)
-        for mutation in subscription.read(partition, page.changes):
-            piece = await self._written(mutation)
-            subscription.behind[partition] = mutation.offset
+        waiting = deque(subscription.read(partition, page.changes))
+
+        def taken() -> None:
+            subscription.behind[partition] = waiting.popleft().offset
+
+        while piece := await self._joined(lambda: waiting[0] if waiting else None, taken):
             yield self._sent(piece)
         subscription.deliver(partition, page.offset)
         hub.has_read(subscription, partition, page)
         if partition in subscription.behind and page.offset == before:
             # The projection is behind the watcher: Postgres lost its newest commits, and they are folded again.
             await self._wait(RETRY_S)
+
+    async def _joined(self, following: Callable[[], Mutation | None], taken: Callable[[], None]) -> bytes:
+        """Some of the mutations that follow, each told to be taken, as one piece; empty where none follows."""
+        pieces: list[bytes] = []
+        size = 0
+        while size < _PIECE_BYTES and (mutation := following()) is not None:
+            try:
+                piece = await self._written(mutation)
+            except (GoneError, StoreUnavailableError):
+                if not pieces:
+                    raise
+                break  # what comes before it is sent first
+            taken()
+            pieces.append(piece)
+            size += len(piece)
+        return b"".join(pieces)
 
     async def _written(self, mutation: Mutation) -> bytes:
         """A mutation's events; from now on they count as handed over."""
