@@ -84,11 +84,14 @@ class Stream:
 
     @property
     def code(self) -> str:
-        """The code of the problem that was answered."""
-        return str(json.loads(self.answer.read())["code"])
+        """The code of the problem that was answered; hangs up."""
+        code = str(json.loads(self.answer.read())["code"])
+        self.close()
+        return code
 
     def close(self) -> None:
         """Hangs up."""
+        self.answer.close()
         self._connection.close()
 
     def __iter__(self) -> Iterator[Frame]:
@@ -183,16 +186,17 @@ class Watcher(Thread):
         self.connections += 1
         frames_left = -1 if self._chance is None else self._chance.randrange(1, 12)
         cut_off: list[Frame] = []
-        closer = Thread(target=self._close_at_the_end, args=(stream,), daemon=True)
-        closer.start()
-        for frame in stream:
-            if self._stopping.is_set():
-                return
-            self._take(frame, cut_off)
-            frames_left -= 1
-            if frames_left == 0 or self.ended_with is not None:
-                break
-        stream.close()
+        Thread(target=self._close_at_the_end, args=(stream,), daemon=True).start()
+        try:
+            for frame in stream:
+                if self._stopping.is_set():
+                    return
+                self._take(frame, cut_off)
+                frames_left -= 1
+                if frames_left == 0 or self.ended_with is not None:
+                    return
+        finally:
+            stream.close()
 
     def _close_at_the_end(self, stream: Stream) -> None:
         self._stopping.wait()

@@ -14,7 +14,7 @@ LEFT JOIN LATERAL (
             SELECT x.record_offset, x.scope, x.type, x.namespace, x.subject, x.keys, x.actor, x.version, x.removed, x.time_ms,
                 CASE WHEN x.keys IS NULL THEN 1 ELSE json_array_length(x.keys::json) END AS key_count
             FROM {g}.decision x
-            WHERE x.partition = $1 AND x.record_offset > $2 AND x.record_offset <= $4
+            WHERE x.partition = $1 AND x.record_offset > $2 AND x.record_offset <= least($4, o.offset_next - 1)
                 AND x.status = 'applied' AND x.repeat_of IS NULL /*of_scope*/
             ORDER BY x.record_offset
             LIMIT $3
