@@ -20,10 +20,10 @@ WITH span AS MATERIALIZED (
         WHERE b.partition = a.partition AND b.record_offset = a.record_offset
           AND (
               b.scope, b.mutation_id, b.type, b.namespace, b.subject, b.actor, b.status, b.code, b.version,
-              b.removed, b.detail, b.repeat_of, b.time_ms
+              b.removed, b.detail, b.repeat_of, b.time_ms, b.keys
           ) IS NOT DISTINCT FROM (
               a.scope, a.mutation_id, a.type, a.namespace, a.subject, a.actor, a.status, a.code, a.version,
-              a.removed, a.detail, a.repeat_of, a.time_ms
+              a.removed, a.detail, a.repeat_of, a.time_ms, a.keys
           )
     )
     UNION ALL
