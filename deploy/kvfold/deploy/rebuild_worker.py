@@ -12,10 +12,12 @@ from concurrent.futures import CancelledError
 from threading import Thread
 from typing import Any
 
-from kvfold.deploy.environment import started_process, when_available
+from kvfold.deploy.environment import when_available
+from kvfold.deploy.logging import configure_logging
 from kvfold.deploy.projector_process import projector_settings
 from kvfold.deploy.stopping import StopRequest, stop_signals
 from kvfold.log.open import open_log
+from kvfold.log.settings import Settings
 from kvfold.projector.comparing import DecisionComparison
 from kvfold.projector.pace import Pace
 from kvfold.projector.postgres_store import connect_for_folding
@@ -40,9 +42,8 @@ def _stop_at_end_of_input(stop: StopRequest) -> None:
 
 
 def _work(job: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
-    settings = started_process(level_unless_set="warning").model_copy(
-        update={"partitions": job["partitions"], "owner": None}
-    )
+    settings = Settings.model_validate({**job["settings"], "partitions": job["partitions"], "owner": None})
+    configure_logging(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     dsn: str = job["dsn"]
     generation: int = job["generation"]
 
@@ -59,6 +60,8 @@ def _work(job: dict[str, Any], stop: StopRequest) -> dict[str, Any]:
     if log is None:
         return {"stopped": True}
     try:
+        if log.describe().log_id != job["log_id"]:
+            return {"code": "log-diverged", "message": "the worker found another log than the command"}
         replay(
             log,
             dsn,

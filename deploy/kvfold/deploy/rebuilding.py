@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import structlog
 from psycopg import Connection
+from pydantic import SecretStr
 
 from kvfold.deploy.operating import connected, operated, operated_dsn
 from kvfold.deploy.stopping import StopRequest
 from kvfold.log.port import Log
 from kvfold.log.settings import Settings
-from kvfold.projector.comparing import DecisionComparison
+from kvfold.projector.comparing import DecisionComparison, DecisionsDifferError
 from kvfold.projector.dropping import drop_generation
 from kvfold.projector.generations import GenerationStateError
 from kvfold.projector.postgres_store import connect_for_folding
@@ -70,16 +71,17 @@ def run_rebuild(
     with operated(settings) as (connection, log):
         rebuild = begin_rebuild(connection, log, to_position=positions)
         _log.info("rebuild begun", generation=rebuild.generation, resumed=rebuild.resumed)
-        watch = _Watch(connection, log, rebuild, stop, tell)
+        watch = _Watch(operated_dsn(settings), connection, log, rebuild, stop, tell)
         if watch.look().state in ("created", "replaying"):
             watch.forget_old_pauses()
             move_on(connection, rebuild.generation, before="created", after="replaying")
             with _workers(settings, options, rebuild) as workers:
                 watch.replay(workers)
+            watch.compare(rebuild.targets)
             if rebuild.to_position is not None:
                 return rebuild
             move_on(connection, rebuild.generation, before="replaying", after="catching-up")
-        watch.catch_up(operated_dsn(settings))
+        watch.catch_up()
         move_on(connection, rebuild.generation, before="catching-up", after="verified")
         return rebuild
 
@@ -103,8 +105,15 @@ class _Watch:
     """What this process does while others fold."""
 
     def __init__(
-        self, connection: Connection[Any], log: Log, rebuild: Rebuild, stop: StopRequest, tell: Tell
+        self,
+        dsn: str,
+        connection: Connection[Any],
+        log: Log,
+        rebuild: Rebuild,
+        stop: StopRequest,
+        tell: Tell,
     ) -> None:
+        self._dsn = dsn
         self._connection = connection
         self._log = log
         self._rebuild = rebuild
@@ -158,40 +167,41 @@ class _Watch:
             self._name_open_transactions(behind)
             self._stop.wait(_LOOK_S)
 
-    def catch_up(self, dsn: str) -> None:
+    def catch_up(self) -> None:
         """Waits until the generation has what the serving one had when this began, and compares what is left."""
         rebuild = self._rebuild
+        wanted = next_offsets(self._connection, rebuild.compared_with)
+        while True:
+            seen = self.look()
+            done = sum(min(seen.offsets[partition], offset) for partition, offset in wanted.items())
+            self._tell("catching up", done, sum(wanted.values()))
+            for partition, (reason, detail) in seen.paused.items():
+                raise RebuildStoppedError(f"partition {partition} stopped: {reason}: {detail}", code=reason)
+            if all(seen.offsets[partition] >= offset for partition, offset in wanted.items()):
+                self.compare(wanted)
+                return
+            if seen.workers == 0 and self._is_time_to_name():
+                _log.warning(
+                    "generation waits",
+                    generation=rebuild.generation,
+                    reason="no projector folds it: start one of this release (kvfold projector)",
+                )
+            self._stop.wait(_LOOK_S)
+
+    def compare(self, wanted: Mapping[int, int]) -> None:
+        """Compares the decisions up to these next offsets, as far as both generations have them and nobody has yet."""
         comparison = DecisionComparison(
             lambda: connect_for_folding(
-                dsn, transaction_timeout_ms=_COMPARISON_TIMEOUT_MS, name="kvfold-rebuild"
+                self._dsn, transaction_timeout_ms=_COMPARISON_TIMEOUT_MS, name="kvfold-rebuild"
             ),
-            generation=rebuild.generation,
-            recorded=rebuild.compared_with,
+            generation=self._rebuild.generation,
+            recorded=self._rebuild.compared_with,
         )
-        wanted = next_offsets(self._connection, rebuild.compared_with)
         try:
-            while True:
-                seen = self.look()
-                self._tell(
-                    "catching up",
-                    sum(min(seen.offsets[p], offset) for p, offset in wanted.items()),
-                    sum(wanted.values()),
-                )
-                for partition, (reason, detail) in seen.paused.items():
-                    raise RebuildStoppedError(
-                        f"partition {partition} stopped: {reason}: {detail}", code=reason
-                    )
-                for partition, offset in wanted.items():
-                    comparison.committed(partition, offset)
-                if all(seen.offsets[partition] >= offset for partition, offset in wanted.items()):
-                    return
-                if seen.workers == 0 and self._is_time_to_name():
-                    _log.warning(
-                        "generation waits",
-                        generation=rebuild.generation,
-                        reason="no projector folds it: start one of this release (kvfold projector)",
-                    )
-                self._stop.wait(_LOOK_S)
+            for partition, offset in wanted.items():
+                comparison.committed(partition, offset)
+        except DecisionsDifferError as error:
+            raise RebuildStoppedError(str(error), code=error.code) from error
         finally:
             comparison.close()
 
@@ -225,7 +235,14 @@ def _workers(
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """The worker processes; closing their standard input ends them."""
     job = {
+        # Secrets among them: through a pipe, and nowhere else.
+        "settings": {
+            name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            for name in settings.model_fields_set
+            if (value := getattr(settings, name)) is not None
+        },
         "dsn": operated_dsn(settings),
+        "log_id": rebuild.log_id,
         "generation": rebuild.generation,
         "recorded": rebuild.compared_with,
         "partitions": len(rebuild.targets),

@@ -15,7 +15,7 @@ is repeated, also by two rebuilds at once. Who runs the workers is the caller's 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg
@@ -49,6 +49,7 @@ class Rebuild:
     compared_with: int
     to_position: str | None
     targets: Mapping[int, int]
+    log_id: str
     resumed: bool
 
 
@@ -87,7 +88,10 @@ def begin_rebuild(
         connection.execute("SELECT FROM kvfold.pointer FOR UPDATE")
         found = find_rebuild(connection)
         if found is None:
-            begun = _create(connection, wanted, targets)
+            _create(connection, wanted, targets)
+            created = find_rebuild(connection)
+            assert created is not None
+            begun = replace(created, resumed=False)
         elif found.to_position == wanted:
             begun = found
         else:
@@ -100,7 +104,7 @@ def find_rebuild(connection: Connection[Any]) -> Rebuild | None:
     """The rebuild that is not finished, if there is one."""
     row = connection.execute(
         """
-        SELECT r.generation, r.compared_with, r.to_position,
+        SELECT r.generation, r.compared_with, r.to_position, (SELECT log_id FROM kvfold.log),
             (SELECT json_object_agg(p.partition, p.target) FROM kvfold.rebuild_partition p WHERE p.generation = r.generation)
         FROM kvfold.rebuild r JOIN kvfold.generation g ON g.id = r.generation
         WHERE g.state = ANY (%s) ORDER BY r.generation LIMIT 1
@@ -109,9 +113,9 @@ def find_rebuild(connection: Connection[Any]) -> Rebuild | None:
     ).fetchone()
     if row is None:
         return None
-    targets = {int(partition): offset for partition, offset in row[3].items()}
-    generation, compared_with, to_position, _ = row
-    return Rebuild(generation, compared_with, to_position, targets, resumed=True)
+    generation, compared_with, to_position, log_id, targets_json = row
+    targets = {int(partition): offset for partition, offset in targets_json.items()}
+    return Rebuild(generation, compared_with, to_position, targets, log_id, resumed=True)
 
 
 def look(connection: Connection[Any], generation: int) -> RebuildLook | None:
@@ -156,7 +160,7 @@ def move_on(
     )
 
 
-def _create(connection: Connection[Any], to_position: str | None, targets: Mapping[int, int]) -> Rebuild:
+def _create(connection: Connection[Any], to_position: str | None, targets: Mapping[int, int]) -> None:
     recorded = serving_generation(connection)
     generation = create_generation(connection, "created")
     connection.execute(
@@ -170,7 +174,6 @@ def _create(connection: Connection[Any], to_position: str | None, targets: Mappi
         """,
         (generation, list(targets), list(targets.values())),
     )
-    return Rebuild(generation, recorded, to_position, targets, resumed=False)
 
 
 def _sent_on(
@@ -198,7 +201,7 @@ def _sent_on(
         """,
         (list(targets), list(targets.values()), found.generation),
     )
-    return Rebuild(found.generation, found.compared_with, to_position, targets, resumed=True)
+    return replace(found, to_position=to_position, targets=targets)
 
 
 def _check_position(positions: Mapping[int, int], bounds: Mapping[int, Bounds]) -> None:
