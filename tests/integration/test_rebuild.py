@@ -330,7 +330,11 @@ def test_killed_at_each_state_it_resumes_to_the_same_rows(
 ) -> None:
     append_all(log, some_records(28, 200))
     fold(postgres_dsn, log)
-    environment = {"KVFOLD_POSTGRES": postgres_dsn, failing_rebuild.VARIABLE: boundary}
+    environment = {
+        "KVFOLD_POSTGRES": postgres_dsn,
+        failing_rebuild.VARIABLE: boundary,
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
     process = KvfoldProcess(
         "rebuild",
         "--workers",
@@ -357,7 +361,7 @@ def test_a_killed_worker_is_replaced_by_the_others(
     append_all(log, some_records(29, 300))
     fold(postgres_dsn, log)
     done: list[int] = []
-    thread = Thread(target=lambda: done.append(rebuilt(settings, workers=2, rate=100.0).generation))
+    thread = Thread(target=lambda: done.append(rebuilt(settings, workers=2, rate=200.0).generation))
     thread.start()
     eventually(lambda: _folded_some(connection), "a rebuild that folds")
     found = find_rebuild(connection)
