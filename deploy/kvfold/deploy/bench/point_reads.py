@@ -24,7 +24,7 @@ from kvfold.query_api.serve import POOL_SIZE
 from kvfold.reads.capsule import capsule_value
 from kvfold.schemas.errors import UnavailableError
 
-__all__ = ["SPEC", "run"]
+__all__ = ["SPEC", "await_port", "run"]
 
 SPEC: Final = Spec("point-reads", "requests/s", target=0.8, more_is_better=True)
 
@@ -50,7 +50,7 @@ def run(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
             stack.enter_context(running(f"{__package__}.floors", job=_floor_job(dsn, bare))),
         ]
         for process, port in zip(processes, (ours, bare), strict=True):
-            _await_port(process, port)
+            await_port(process, port)
         load = {
             "host": _HOST,
             "paths": [path_of(mutation) for mutation in mutations(keys)],
@@ -87,7 +87,12 @@ def _floor_job(dsn: str, port: int) -> dict[str, Any]:
     }
 
 
-def _await_port(process: subprocess.Popen[bytes], port: int) -> None:
+def await_port(process: subprocess.Popen[bytes], port: int) -> None:
+    """Waits until a server that was started takes connections.
+
+    Raises:
+        UnavailableError: it ended, or took too long.
+    """
     deadline = time.monotonic() + _START_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
         try:

@@ -25,7 +25,7 @@ from kvfold.deploy.bench.workload import fill
 from kvfold.log.kafka_settings import KafkaSettings
 from kvfold.schemas.errors import UnavailableError
 
-__all__ = ["SPEC", "fold_all", "run"]
+__all__ = ["SPEC", "fold_all", "run", "watched_fold"]
 
 SPEC: Final = Spec("projector", "mutations/s", target=0.6, more_is_better=True)
 
@@ -33,8 +33,6 @@ _POLL_S: Final = 0.02
 _TIMEOUT_S: Final = 180.0
 _SCHEMA: Final = "kvfold_g1"
 _TABLES: Final = ("capsule_entry", "capsule_entry_history", "capsule_scope", "decision", "mutation_id")
-_CLAIMED: Final = f"SELECT count(owner) FROM {_SCHEMA}.claim"
-_FOLDED: Final = f"SELECT coalesce(sum(offset_next), 0) FROM {_SCHEMA}.partition_offset"
 
 
 def run(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
@@ -59,13 +57,24 @@ def fold_all(kafka: KafkaSettings, dsn: str, count: int) -> float:
     Raises:
         UnavailableError: it ended, or took too long.
     """
-    with (
-        psycopg.connect(dsn, autocommit=True) as connection,
-        kvfold_process("projector", kafka=kafka, dsn=dsn) as process,
-    ):
-        _watch(connection, process, _CLAIMED, kafka.partition_count)
+    with kvfold_process("projector", kafka=kafka, dsn=dsn) as process:
+        return watched_fold(dsn, process, _SCHEMA, kafka.partition_count, count)
+
+
+def watched_fold(
+    dsn: str, process: subprocess.Popen[bytes], schema: str, partition_count: int, count: int
+) -> float:
+    """Seconds from when all partitions of a generation are claimed until `count` records are folded into it.
+
+    Raises:
+        UnavailableError: the process ended, or took too long.
+    """
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        _watch(connection, process, f"SELECT count(owner) FROM {schema}.claim", partition_count)
         begun = time.perf_counter()
-        _watch(connection, process, _FOLDED, count)
+        _watch(
+            connection, process, f"SELECT coalesce(sum(offset_next), 0) FROM {schema}.partition_offset", count
+        )
         return time.perf_counter() - begun
 
 
@@ -80,10 +89,10 @@ def _watch(
             if row is not None and row[0] >= wanted:
                 return
         if process.poll() is not None:
-            raise UnavailableError("the projector ended before it had folded the topic", code="bench-failed")
+            raise UnavailableError("the process ended before it had folded the topic", code="bench-failed")
         if time.monotonic() > deadline:
             raise UnavailableError(
-                f"the projector did not fold the topic in {_TIMEOUT_S:.0f} s", code="bench-failed"
+                f"the process did not fold the topic in {_TIMEOUT_S:.0f} s", code="bench-failed"
             )
         time.sleep(_POLL_S)
 
