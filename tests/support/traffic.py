@@ -29,6 +29,7 @@ __all__ = ["Traffic", "key_path", "running_traffic"]
 
 _TIMEOUT_S = 60.0
 _ATTEMPTS_MAX = 20
+_BETWEEN_S = 0.01  # between a client's requests, so that they leave the machine to what is done underneath
 
 
 def key_path(writer: int) -> str:
@@ -107,7 +108,7 @@ class _Connection:
 def _write(traffic: Traffic, writer: int, url: str) -> None:
     connection = _Connection(url)
     version = 0
-    while not traffic.stopping.is_set():
+    while not traffic.stopping.wait(_BETWEEN_S):
         repeat = str(uuid.uuid4())
         headers = {"X-Object-Version": str(version), "Idempotency-Key": repeat}
         for _ in range(_ATTEMPTS_MAX):
@@ -129,7 +130,7 @@ def _read(traffic: Traffic, url: str, writers: int) -> None:
     seen = dict.fromkeys(range(writers), 0)
     positions: dict[int, int] = {}
     turn = 0
-    while not traffic.stopping.is_set():
+    while not traffic.stopping.wait(_BETWEEN_S):
         writer = turn % writers
         turn += 1
         demanded, covering = traffic.newest(writer)

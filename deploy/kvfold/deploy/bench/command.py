@@ -24,8 +24,17 @@ __all__ = ["bench"]
 
 _CAPSULE: Final = ("capsule-set", "capsule-threads", "capsule-spread", "capsule-get")
 _VOLATILE: Final = ("volatile-put", "volatile-get")
-_GROUPS: Final = {"capsule": _CAPSULE, "volatile": _VOLATILE}
-_NAMES: Final = ("projector", "write-latency", "point-reads", *_CAPSULE, "deployment-put", *_VOLATILE)
+_REPLAY: Final = ("rebuild", "rebuild-two-workers", "swap-reads")
+_GROUPS: Final = {"capsule": _CAPSULE, "replay": _REPLAY, "volatile": _VOLATILE}
+_NAMES: Final = (
+    "projector",
+    "write-latency",
+    "point-reads",
+    *_CAPSULE,
+    "deployment-put",
+    *_REPLAY,
+    *_VOLATILE,
+)
 
 
 @click.command
@@ -38,8 +47,8 @@ def bench(name: str | None, as_json: bool, quick: bool, check: bool) -> None:
 
     Needs a Kafka broker in KVFOLD_KAFKA (`volatile` does not). PostgreSQL is the server in KVFOLD_POSTGRES, whose user
     may create databases, else one in a temporary directory. Topics and databases are made for the run, deleted afterwards.
-    Without NAME, all benches run; that takes some minutes. `capsule` is the four of capsules, `volatile`
-    the two of the volatile tier, on the Redis in REDIS_URL or else on one that is started for the run.
+    Without NAME, all benches run; that takes some minutes. `capsule` is the four of capsules,
+    `replay` the three of generations, `volatile` the two of the volatile tier, on the Redis in REDIS_URL or else on one that is started for the run.
 
     \b
     Example:
@@ -70,18 +79,30 @@ def _named(name: str | None) -> Sequence[str]:
 
 def _run(names: Sequence[str], sizes: Sizes) -> Iterator[Result]:
     """Runs benches on one stage, and gives each result when it is there."""
-    from kvfold.deploy.bench import capsules, deployment_put, point_reads, projecting, volatile, write_latency
+    from kvfold.deploy.bench import (
+        capsules,
+        deployment_put,
+        point_reads,
+        projecting,
+        rebuilding,
+        swapping,
+        volatile,
+        write_latency,
+    )
     from kvfold.deploy.bench.stage import opened_stage
     from kvfold.deploy.environment import started_process
 
     runs = {
-        module.SPEC.name: module.run for module in (projecting, write_latency, point_reads, deployment_put)
+        module.SPEC.name: module.run
+        for module in (projecting, write_latency, point_reads, deployment_put, swapping)
     }
     runs |= {
         capsules.SET.name: capsules.run_set,
         capsules.THREADS.name: capsules.run_threads,
         capsules.SPREAD.name: capsules.run_spread,
         capsules.GET.name: capsules.run_get,
+        rebuilding.SPEC.name: rebuilding.run,
+        rebuilding.SPEC_TWO.name: rebuilding.run_two,
     }
     without_stage = {volatile.PUT.name: volatile.run_put, volatile.GET.name: volatile.run_get}
     settings = started_process()
