@@ -32,7 +32,7 @@ def kept_logging() -> Iterator[None]:
 
 
 def run_command(
-    *arguments: str, environment: Mapping[str, str] | None = None, stdin: bytes | None = None
+    *arguments: str, environment: Mapping[str, str | None] | None = None, stdin: bytes | None = None
 ) -> Result:
     """Runs `kvfold ARGUMENTS…`; an exception that the command does not turn into an exit code is raised."""
     from kvfold.deploy.cli.group import kvfold
