@@ -319,6 +319,7 @@ def test_cancelling_ends_the_command_that_runs(
     assert [each.id for each in list_generations(connection)] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("boundary", failing_rebuild.BOUNDARIES)
 def test_killed_at_each_state_it_resumes_to_the_same_rows(
     boundary: str,

@@ -43,7 +43,7 @@ PARTITIONS = 3
 _owners = count(1)
 
 
-@pytest.fixture(params=["postgres", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.fixture(params=["postgres", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.slow])])
 def log(request: pytest.FixtureRequest) -> Iterator[Log]:
     with ExitStack() as stack:
         if request.param == "kafka":
