@@ -48,7 +48,8 @@ def bench(name: str | None, as_json: bool, quick: bool, check: bool) -> None:
     Needs a Kafka broker in KVFOLD_KAFKA (`volatile` does not). PostgreSQL is the server in KVFOLD_POSTGRES, whose user
     may create databases, else one in a temporary directory. Topics and databases are made for the run, deleted afterwards.
     Without NAME, all benches run; that takes some minutes. `capsule` is the four of capsules,
-    `replay` the three of generations, `volatile` the two of the volatile tier, on the Redis in REDIS_URL or else on one that is started for the run.
+    `replay` the three of generations, `volatile` the two of the volatile tier, on the Redis
+    in REDIS_URL or else on one that is started for the run.
 
     \b
     Example:
