@@ -267,7 +267,7 @@ def test_the_browser_keeps_to_the_user_family(
         answered = api.get(f"/deployments/dep/{target}namespace={namespace}")
         assert (answered.status, answered.code) == (status, code)
     assert api.get("/deployments/dep/objects").code == "invalid-namespace"
-    assert api.get("/deployments/dep/namespaces").json == {"namespaces": []}
+    assert api.get("/deployments/dep/namespaces").json == {"namespaces": ["user", "user_volatile"]}
 
 
 @pytest.mark.row("D13")
@@ -276,7 +276,7 @@ def test_browser_objects(api: AsgiClient, rows: ProjectionRows) -> None:
     rows.deployment("dep", "user", "bytes", b"\xff\x00", version=3)
     rows.deployment("dep", "user", "empty", b"")
     rows.deployment("dep", "user", "gone", None, version=9)
-    assert api.get("/deployments/dep/namespaces").json == {"namespaces": ["user"]}
+    assert api.get("/deployments/dep/namespaces").json == {"namespaces": ["user", "user_volatile"]}
     listed = api.get("/deployments/dep/objects?namespace=user").json
     time = "2023-11-14T22:13:20.000Z"
     digests = [hashlib.sha256(value).hexdigest() for value in (b"\xff\x00", b"", "é\n".encode())]

@@ -182,10 +182,18 @@ def test_undeploy_says_what_was_swept(gateway: Gateway) -> None:
         gateway("PUT", f"/deployments/dep/kv/system/{key}")
         gateway("PUT", f"/deployments/dep2/kv/user/{key}")
     swept = gateway("DELETE", "/deployments/dep")
-    assert (swept.status, swept.json()) == (200, {"removed": 4})
+    assert (swept.status, swept.json()) == (
+        200,
+        {
+            "removed": 4,
+            "complete": True,
+            "persistent": {"status": "swept", "removed": 4, "code": None},
+            "volatile": {"status": "none", "removed": 0, "code": None},
+        },
+    )
     assert swept.header("x-kvfold-position") is not None
     assert {scope for scope, _, _ in gateway.deployment()} == {"d:dep2"}
-    assert gateway("DELETE", "/deployments/dep").json() == {"removed": 0}
+    assert gateway("DELETE", "/deployments/dep").json()["removed"] == 0
     for name in ("If-Match", "X-Object-Version", "If-None-Match"):
         expect_problem(
             gateway("DELETE", "/deployments/dep2", headers=[(name, "*")]), 400, "malformed-precondition"

@@ -26,6 +26,7 @@ from kvfold.deploy.environment import postgres_dsn, when_available
 from kvfold.deploy.http_server import HttpServer, bound_socket
 from kvfold.deploy.operating import dsn_file
 from kvfold.deploy.projector_process import AnnouncingTelemetry, start_projector
+from kvfold.deploy.secret_keys import keyring
 from kvfold.deploy.serving import log_end, serving_app
 from kvfold.deploy.stopping import StopRequest
 from kvfold.deploy.volatile_tier import memory_or_redis_tier
@@ -45,10 +46,11 @@ def run_dev(settings: Settings, stop: StopRequest, *, say: Callable[[str], None]
     """Runs until the stop is asked for; `say` is given lines for people once everything is up.
 
     Raises:
-        ConfigurationError: a port is taken, REDIS_URL is none, or the log is misconfigured.
+        ConfigurationError: a port is taken, REDIS_URL or a key is none, or the log is misconfigured.
         EmbeddedPostgresError: the embedded server does not start, or another process uses the folder.
         LogDivergedError: the log is not the one that the database was folded from.
     """
+    secrets = keyring(settings)
     with ExitStack() as parts:
         # First, so that a second start on this port says so at once, and touches nothing.
         listener = bound_socket(settings.host, PORT if settings.port is None else settings.port)
@@ -73,7 +75,8 @@ def run_dev(settings: Settings, stop: StopRequest, *, say: Callable[[str], None]
         ready_from = when_available(lambda: log_end(log), stop, what="log")
         if ready_from is None:
             return
-        server = HttpServer(serving_app(dsn, log, ready_from=ready_from, volatile=volatile), listener)
+        app = serving_app(dsn, log, ready_from=ready_from, volatile=volatile, secrets=secrets)
+        server = HttpServer(app, listener)
         parts.callback(server.stop)
         server.start()
         for line in _welcome(settings, server.url, postgres):
@@ -133,12 +136,18 @@ def _welcome(settings: Settings, url: str, postgres: EmbeddedPostgres | None) ->
     volatile = (
         "in memory; REDIS_URL names no server" if settings.redis_url is None else "the Redis of REDIS_URL"
     )
+    secrets = (
+        "refused; KV_ENCRYPTION_KEY names no key"
+        if settings.encryption_key is None
+        else "encrypted with KV_ENCRYPTION_KEY"
+    )
     return [
         "kvfold is running.",
         f"  HTTP      {url}  (reads, writes, /docs)",
         f"  log       {log}",
         f"  Postgres  {database}",
         f"  volatile  {volatile}",
+        f"  secrets   {secrets}",
         "Try:",
         f"  curl -X PUT --data-binary 'hello' {url}/deployments/demo/kv/user/greeting",
         f"  curl {url}/deployments/demo/kv/user/greeting",

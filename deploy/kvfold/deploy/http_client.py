@@ -86,6 +86,10 @@ class KvfoldClient:
         except httpx.HTTPError as error:
             raise self._away(error) from error
 
+    def post(self, url: str) -> httpx.Response:
+        """POST of nothing to a path below the server's URL. Raises as `get`."""
+        return self._asked("POST", url)
+
     def mutate(self, attributes: dict[str, str], body: bytes | None) -> dict[str, Any]:
         """Sends one mutation as a CloudEvent in binary mode and gives its decision, also one that did not apply.
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from kvfold.deploy.environment import postgres_dsn, when_available
 from kvfold.deploy.http_server import HttpServer, bound_socket
+from kvfold.deploy.secret_keys import keyring
 from kvfold.deploy.serving import check_binding, log_end, serving_app
 from kvfold.deploy.stopping import StopRequest
 from kvfold.deploy.volatile_tier import redis_tier
@@ -25,10 +26,12 @@ def run_gateway(settings: Settings, stop: StopRequest) -> None:
     """Serves writes and reads until the stop is asked for; waits for the log and Postgres at the start.
 
     Raises:
-        ConfigurationError: KVFOLD_POSTGRES is missing, REDIS_URL is none, the port is taken, or the log is misconfigured.
+        ConfigurationError: KVFOLD_POSTGRES is missing, REDIS_URL or a key is none, the port is taken, or the log is
+            misconfigured.
         LogDivergedError: the database was folded from another log: what is written would never be seen.
     """
     dsn = postgres_dsn(settings)
+    secrets = keyring(settings)
     with ExitStack() as parts:
         listener = _listener(settings, GATEWAY_PORT, parts)
         volatile = redis_tier(settings)
@@ -42,7 +45,7 @@ def run_gateway(settings: Settings, stop: StopRequest) -> None:
             return
         ready_from = when_available(lambda: log_end(log), stop, what="log")
         if ready_from is not None:
-            app = serving_app(dsn, log, ready_from=ready_from, volatile=volatile)
+            app = serving_app(dsn, log, ready_from=ready_from, volatile=volatile, secrets=secrets)
             _serve(app, listener, parts, stop)
 
 

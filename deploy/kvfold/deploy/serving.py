@@ -12,6 +12,7 @@ from kvfold.http.openapi import documentation_routes
 from kvfold.log.port import Log, LogDescription
 from kvfold.producers.deployment.volatile import VolatileTier
 from kvfold.producers.gateway.context import build_gateway_context
+from kvfold.producers.gateway.keyring import Keyring
 from kvfold.producers.gateway.routes import write_routes
 from kvfold.projector.postgres_store import translated
 from kvfold.query_api.context import ReadContext
@@ -33,31 +34,36 @@ def serving_app(
     *,
     ready_from: Mapping[int, int] | None = None,
     volatile: VolatileTier | None = None,
+    secrets: Keyring | None = None,
 ) -> App:
     """Reads from the database and, where there is a log, writes to it. Connects with its lifespan, not before.
 
     A read sees every write that the same app acknowledged. `/readyz` is 200 once the positions `ready_from` (offset by
-    partition) are folded. Without `volatile`, volatile namespaces answer 503. Log and tier stay the caller's, to close
-    after the app has ended.
+    partition) are folded. Without `volatile`, volatile namespaces answer 503, and without `secrets` secret ones. Log and
+    tier stay the caller's, to close after the app has ended.
     """
     if log is None:
         return query_api_app(read_context(dsn))
     waiter = Waiter(dsn)
-    gateway = build_gateway_context(log, waiter, volatile=volatile)
+    reader = AsyncReader(async_read_pool(dsn, size_max=POOL_SIZE))
+    gateway = build_gateway_context(log, waiter, volatile=volatile, secrets=secrets, reader=reader)
     demand = dict(ready_from or {})
     context = ReadContext(
-        AsyncReader(async_read_pool(dsn, size_max=POOL_SIZE)),
+        reader,
         waiter,
         floor=gateway.producer.acknowledged,
         ready_from=lambda: demand,
         gives_ciphertext=True,
+        secrets=secrets,
+        volatile=gateway.volatile,
+        log_end=lambda: log_end(log),
     )
     routes = [*read_routes(context), *write_routes(gateway)]
     documented = documentation_routes(routes, title=_TITLE, version=_VERSION)
     return App(
         [*routes, *documented],
         metrics=context.metrics,
-        lifespans=[lambda: opened(context)],
+        lifespans=[lambda: opened(context), lambda: gateway.volatile],
         stops=[context.watches.stop],
     )
 

@@ -22,10 +22,14 @@ PREFIX: Final = "KVFOLD_"
 IGNORED_PREFIXES: Final = ("KVFOLD_TEST_",)
 """Variables of the test suite, which may stand in the same environment."""
 
-NAMED_VARIABLES: Final[Mapping[str, str]] = {"redis_url": "REDIS_URL"}
+NAMED_VARIABLES: Final[Mapping[str, str]] = {
+    "redis_url": "REDIS_URL",
+    "encryption_key": "KV_ENCRYPTION_KEY",
+    "encryption_keys_old": "KV_ENCRYPTION_KEYS_OLD",
+}
 """Variables without the prefix, by their fields. An empty one is an absent one."""
 
-_SECRET_FIELDS: Final = ("postgres", "redis_url")
+_SECRET_FIELDS: Final = ("postgres", "redis_url", "encryption_key", "encryption_keys_old")
 
 _Port = Annotated[int, Field(ge=0, le=65_535)]
 
@@ -42,6 +46,14 @@ class Settings(BaseModel):
     data: Path = Field(Path("kvfold-data"), description="folder of the embedded server")
     redis_url: SecretStr | None = Field(
         None, description="URL of the volatile tier's Redis; absent = in memory (kvfold dev only)"
+    )
+    encryption_key: SecretStr | None = Field(
+        None,
+        description="base64 of the key of secret namespaces, 16, 24 or 32 bytes; absent = they answer 503",
+    )
+    encryption_keys_old: SecretStr | None = Field(
+        None,
+        description="keys that still open what they encrypted, each as KV_ENCRYPTION_KEY, comma-separated",
     )
     topic: str = Field(TOPIC, pattern=r"^[A-Za-z0-9._-]{1,249}$", description="a Kafka topic name")
     partitions: int = Field(12, ge=1, le=10_000, description="partition count, fixed at first use")

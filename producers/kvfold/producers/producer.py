@@ -21,7 +21,7 @@ from uuid6 import uuid7
 
 from kvfold.log.port import Appended as LogAppended
 from kvfold.log.port import Log
-from kvfold.producers.doors import Admitted, admit
+from kvfold.producers.doors import Admitted, Sealer, admit
 from kvfold.producers.errors import AppendUnacknowledgedError
 from kvfold.producers.outcomes import Decided, OutcomeWaiter, passed_on, unsettled, watch_outcome
 from kvfold.schemas.errors import InvalidError, KvfoldError, LogUnavailableError, NotUpToPositionError
@@ -68,6 +68,7 @@ class Producer:
     - `source` is the CloudEvents source of mutations that name none.
     - `new_id` and `now` give ids (UUIDv7) and the informational time; no decision depends on either.
     - `allow_system` is for operators' commands alone.
+    - `secrets` seals the values of secret namespaces; without it they are refused.
 
     Raises at first use, not when made: `LogUnavailableError` where the log does not say how many partitions it has.
     """
@@ -81,6 +82,7 @@ class Producer:
         new_id: Callable[[], UUID] = uuid7,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         allow_system: bool = False,
+        secrets: Sealer | None = None,
     ) -> None:
         self._log = log
         self._waiter = waiter
@@ -88,6 +90,7 @@ class Producer:
         self._new_id = new_id
         self._now = now
         self._allow_system = allow_system
+        self._secrets = secrets
         self._lock = threading.Lock()
         self._acknowledged: dict[int, int] = {}
         self._partition_count: int | None = None
@@ -155,7 +158,12 @@ class Producer:
         Raises:
             InvalidError, UnavailableError, LogUnavailableError: as `submit`.
         """
-        admitted = admit(self.stamped(mutation), self.partition_count(), allow_system=self._allow_system)
+        admitted = admit(
+            self.stamped(mutation),
+            self.partition_count(),
+            allow_system=self._allow_system,
+            secrets=self._secrets,
+        )
         position: Future[Position] = unsettled()
         try:
             appended = self._log.append(admitted.partition, admitted.record)

@@ -65,6 +65,7 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "wrong-partition": 422,
     "id-reused": 422,
     "internal": 500,
+    "secret-unreadable": 500,
     "log-unavailable": 503,
     "store-unavailable": 503,
     "outcome-unknown": 503,
@@ -164,9 +165,13 @@ def problem_of_error(error: KvfoldError) -> Problem:
 
 
 def problem_of_decision(
-    decision: Decision, *, position: str, mutation_id: str | None = None, is_conditional: bool = False
+    decision: Decision,
+    *,
+    position: str | None,
+    mutation_id: str | None = None,
+    is_conditional: bool = False,
 ) -> Problem:
-    """The problem that a refused mutation is to the client. Not for applied ones.
+    """The problem that a refused mutation is to the client. Not for applied ones. What is volatile has no position.
 
     `is_conditional`: the precondition came from If-Match or If-None-Match, so its failure is 412.
     """
@@ -179,9 +184,9 @@ def problem_of_decision(
         status,
         code,
         decision.detail or _DETAIL.get(code, code),
-        {"X-Kvfold-Position": position, **_version_header(decision.version)},
+        {**({"X-Kvfold-Position": position} if position else {}), **_version_header(decision.version)},
         {
-            "position": position,
+            **({"position": position} if position else {}),
             **({"mutation_id": mutation_id} if mutation_id else {}),
             **_version(decision.version),
         },

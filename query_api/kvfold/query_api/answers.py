@@ -27,10 +27,11 @@ _STEP_S: Final = 0.02
 _EVERYWHERE_STEP_S: Final = 0.1
 
 
-def json_response(data: Any, read: Read[T]) -> Response:
-    """A JSON answer with the read's position."""
+def json_response(data: Any, read: Read[T] | None) -> Response:
+    """A JSON answer with the read's position; None = it is of no position."""
     body = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return Response(body, headers=position_headers(read), media_type="application/json")
+    headers = {} if read is None else position_headers(read)
+    return Response(body, headers=headers, media_type="application/json")
 
 
 def found(read: Read[T | None], what: str) -> T:

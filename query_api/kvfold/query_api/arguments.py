@@ -9,7 +9,7 @@ from uuid import UUID
 from kvfold.http.call import Call
 from kvfold.http.routes import Parameter
 from kvfold.reads.changes import family_of_scope
-from kvfold.schemas.errors import InvalidError, UnavailableError
+from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.form import scope_problem
 from kvfold.schemas.limits import (
     DEPLOYMENT_KEY_BYTES_MAX,
@@ -30,6 +30,7 @@ from kvfold.schemas.names import (
     namespace_suffixes,
     utf8_length,
 )
+from kvfold.schemas.tiers import Tier, tier_of
 from kvfold.schemas.types import Family
 
 __all__ = [
@@ -56,7 +57,7 @@ __all__ = [
     "plain_prefix",
     "scope_of_capsule",
     "scope_of_deployment",
-    "served_namespace",
+    "tier_of_namespace",
     "wait_seconds",
     "watched_scope",
 ]
@@ -125,23 +126,14 @@ def deployment_key(call: Call) -> str:
     return key
 
 
-def served_namespace(namespace: str) -> str:
-    """A namespace whose values this API can give: neither secret nor volatile.
+def tier_of_namespace(namespace: str) -> Tier:
+    """The tier of `{namespace}`, never `Tier.REFUSED`.
 
     Raises:
         InvalidError: `invalid-namespace`, `secret-and-volatile`.
-        UnavailableError: `encryption-key-missing`, `volatile-unavailable`.
     """
-    suffixes = _checked_suffixes(namespace)[1]
-    if "_secrets" in suffixes:
-        raise UnavailableError(
-            "secret namespaces need an encryption key, and none is configured", code="encryption-key-missing"
-        )
-    if suffixes:
-        raise UnavailableError(
-            "volatile namespaces need Redis, and none is configured", code="volatile-unavailable"
-        )
-    return namespace
+    _checked_suffixes(namespace)
+    return tier_of(namespace)
 
 
 def namespace_with_past(namespace: str) -> str:
@@ -166,7 +158,6 @@ def browsed_namespace(call: Call) -> str:
 
     Raises:
         InvalidError: `invalid-namespace`, also where it is missing; `secret-and-volatile`.
-        UnavailableError: `volatile-unavailable`.
     """
     namespace = call.query.get("namespace")
     if namespace is None:
@@ -177,16 +168,13 @@ def browsed_namespace(call: Call) -> str:
             "the object browser shows the user family without secrets: user, user_volatile",
             code="invalid-namespace",
         )
-    return served_namespace(namespace)
+    return namespace
 
 
 def is_listed(namespace: str) -> bool:
-    """Whether the object browser lists a namespace that it found in the store: of the user family, and no secret.
-
-    Volatile ones are not in the store.
-    """
+    """Whether the object browser lists a namespace that it found in a store: of the user family, and no secret."""
     name, suffixes = namespace_suffixes(namespace)
-    return name == "user" and not suffixes
+    return name == "user" and "_secrets" not in suffixes
 
 
 def instance_id(call: Call) -> str:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from kvfold.http.metrics import HttpMetrics
 from kvfold.http.positions import Floor, PositionedReader
+from kvfold.query_api.tiers import SecretReads, VolatileReads
 from kvfold.query_api.watch.hub import WatchHub
 from kvfold.reads.executor import AsyncReader
 from kvfold.reads.waiting import Waiter
@@ -30,6 +31,8 @@ class ReadContext:
     - `ready_from`: the positions (offset by partition) from which on the process counts as ready; None where it is ready
       as soon as a generation serves.
     - `gives_ciphertext`: whether snapshots may hold secret values as ciphertext. Of gateways, which could write them, too.
+    - `secrets`, `volatile`: the tiers beside the persistent one, where this process has them.
+    - `log_end`: the log's end (the last offset by partition), for those that may ask the log; it blocks.
     """
 
     reader: AsyncReader
@@ -38,6 +41,9 @@ class ReadContext:
     metrics: HttpMetrics = field(default_factory=HttpMetrics)
     ready_from: Callable[[], Mapping[int, int]] | None = None
     gives_ciphertext: bool = False
+    secrets: SecretReads | None = None
+    volatile: VolatileReads | None = None
+    log_end: Callable[[], Mapping[int, int]] | None = None
 
     @cached_property
     def reads(self) -> PositionedReader:

@@ -12,23 +12,30 @@ from kvfold.http.positions import position_headers
 from kvfold.http.preconditions import read_condition, version_etag
 from kvfold.http.routes import Parameter, Route, json_answer
 from kvfold.query_api import arguments
-from kvfold.query_api.answers import found, json_response
+from kvfold.query_api.answers import json_response
 from kvfold.query_api.arguments import CURSOR, LIMIT, MIN_POSITION, PREFIX
 from kvfold.query_api.as_of import AS_OF, AS_OF_CODES, GONE, as_of_offset
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.documented import CONDITIONS, POSITIONED, not_modified, read_problems, value_answer
 from kvfold.query_api.shapes import Namespaces, Objects, ObjectValue
+from kvfold.query_api.storage_health import storage_health_route
+from kvfold.query_api.tiers import VolatileReads, no_key, no_volatile_tier
 from kvfold.query_api.times import rfc3339_ms
 from kvfold.query_api.values import value_response
 from kvfold.reads.deployment import (
     DeploymentObject,
     DeploymentValue,
+    ObjectPage,
     deployment_namespaces,
     deployment_objects,
     deployment_value,
 )
+from kvfold.schemas.errors import InvalidError, UnavailableError
+from kvfold.schemas.tiers import Tier
 
 __all__ = ["deployment_routes"]
+
+_ALWAYS_LISTED: Final = ("user", "user_volatile")
 
 _TAG: Final = "deployments"
 _BASE: Final = "/deployments/{id}"
@@ -42,25 +49,19 @@ _NAMESPACE_CODES: Final = ("invalid-namespace", "secret-and-volatile")
 
 
 def deployment_routes(context: ReadContext) -> list[Route]:
-    """One value, and the browser's namespaces, objects and object."""
-    return [_value(context), _namespaces(context), _objects(context), _object(context)]
+    """One value, the browser's namespaces, objects and object, and the tiers' health."""
+    return [
+        _value(context),
+        _namespaces(context),
+        _objects(context),
+        _object(context),
+        storage_health_route(context),
+    ]
 
 
 def _value(context: ReadContext) -> Route:
-    reader, reads = context.reader, context.reads
-
     async def endpoint(call: Call) -> Response:
-        scope = arguments.scope_of_deployment(call)
-        if "as_of" in call.query:
-            arguments.namespace_with_past(call.path["namespace"])
-        namespace = arguments.served_namespace(call.path["namespace"])
-        key = arguments.deployment_key(call)
-        partition = await reader.partition(scope)
-        as_of = await as_of_offset(context, call, partition=partition)
-        query = deployment_value(scope, namespace, key, partition=partition, as_of=as_of)
-        read = await reads.read(call, query)
-        headers = position_headers(read)
-        entry = read.value
+        entry, headers = await _read_entry(context, call, call.path["namespace"])
         if entry is None:
             return value_response(call, None, None, headers)
         headers["X-Object-Version"] = str(entry.version)
@@ -73,7 +74,8 @@ def _value(context: ReadContext) -> Route:
         endpoint,
         "One value",
         _TAG,
-        description="An empty value is 200 with an empty body; an absent key is 404.",
+        description="An empty value is 200 with an empty body; an absent key, or an evicted one, is 404. The value of a "
+        "secret namespace comes decrypted where the process has its key, else 503; what is volatile has no position.",
         path=_PATH,
         query=(AS_OF,),
         headers=(MIN_POSITION, *CONDITIONS),
@@ -86,11 +88,43 @@ def _value(context: ReadContext) -> Route:
                     404: ("not-found",),
                     410: GONE,
                     412: ("precondition-failed",),
+                    500: ("secret-unreadable",),
                     503: ("encryption-key-missing", "volatile-unavailable"),
                 }
             ),
         ),
     )
+
+
+async def _read_entry(
+    context: ReadContext, call: Call, namespace: str
+) -> tuple[DeploymentValue | None, dict[str, str]]:
+    """The entry of `{key}` from the tier of its namespace, decrypted; and the headers that tell its position."""
+    scope = arguments.scope_of_deployment(call)
+    if "as_of" in call.query:
+        arguments.namespace_with_past(namespace)
+    tier = arguments.tier_of_namespace(namespace)
+    key = arguments.deployment_key(call)
+    if tier is Tier.VOLATILE:
+        return await _volatile(context).get(call.path["id"], namespace, key), {}
+    if tier is Tier.SECRET and context.secrets is None:
+        raise no_key()
+    partition = await context.reader.partition(scope)
+    as_of = await as_of_offset(context, call, partition=partition)
+    read = await context.reads.read(
+        call, deployment_value(scope, namespace, key, partition=partition, as_of=as_of)
+    )
+    entry = read.value
+    if tier is Tier.SECRET and entry is not None:
+        assert context.secrets is not None
+        entry = DeploymentValue(context.secrets.open(scope, namespace, key, entry.value), entry.version)
+    return entry, position_headers(read)
+
+
+def _volatile(context: ReadContext) -> VolatileReads:
+    if context.volatile is None:
+        raise no_volatile_tier()
+    return context.volatile
 
 
 def _namespaces(context: ReadContext) -> Route:
@@ -100,7 +134,10 @@ def _namespaces(context: ReadContext) -> Route:
         as_of = await as_of_offset(context, call, partition=partition)
         query = deployment_namespaces(scope, partition=partition, as_of=as_of)
         read = await context.reads.read(call, query)
-        return json_response({"namespaces": [name for name in read.value if arguments.is_listed(name)]}, read)
+        found = {name for name in read.value if arguments.is_listed(name)}
+        if as_of is None:
+            found.update(_ALWAYS_LISTED, await _volatile_namespaces(context, call.path["id"]))
+        return json_response({"namespaces": sorted(found)}, read)
 
     return Route(
         "GET",
@@ -108,6 +145,7 @@ def _namespaces(context: ReadContext) -> Route:
         endpoint,
         "Namespaces of the user family",
         _TAG,
+        description="`user` and `user_volatile` always, others that hold something, secret ones never.",
         path=_PATH,
         query=(AS_OF,),
         headers=(MIN_POSITION,),
@@ -118,23 +156,42 @@ def _namespaces(context: ReadContext) -> Route:
     )
 
 
+async def _volatile_namespaces(context: ReadContext, deployment_id: str) -> list[str]:
+    """Those of the volatile tier; none where it is away or refuses the id: the persistent ones are listed all the same."""
+    if context.volatile is None:
+        return []
+    try:
+        names = await context.volatile.namespaces(deployment_id)
+    except (InvalidError, UnavailableError):
+        return []
+    return [name for name in names if arguments.is_listed(name)]
+
+
 def _objects(context: ReadContext) -> Route:
     async def endpoint(call: Call) -> Response:
         scope = arguments.scope_of_deployment(call)
+        namespace = arguments.browsed_namespace(call)
+        prefix, cursor = arguments.plain_prefix(call), arguments.cursor(call)
+        limit = arguments.page_limit(call)
+        if "as_of" in call.query:
+            arguments.namespace_with_past(namespace)
+        if arguments.tier_of_namespace(namespace) is Tier.VOLATILE:
+            page = await _volatile(context).list(
+                call.path["id"], namespace, prefix=prefix, cursor=cursor, limit=limit
+            )
+            return json_response(_page(page), None)
         partition = await context.reader.partition(scope)
         query = deployment_objects(
             scope,
-            arguments.browsed_namespace(call),
-            prefix=arguments.plain_prefix(call),
-            cursor=arguments.cursor(call),
-            limit=arguments.page_limit(call),
+            namespace,
+            prefix=prefix,
+            cursor=cursor,
+            limit=limit,
             partition=partition,
             as_of=await as_of_offset(context, call, partition=partition),
         )
         read = await context.reads.read(call, query)
-        page = read.value
-        data = {"objects": [_item(item) for item in page.objects], "next_cursor": page.next_cursor}
-        return json_response(data, read)
+        return json_response(_page(read.value), read)
 
     invalid = (
         "malformed-name",
@@ -142,6 +199,7 @@ def _objects(context: ReadContext) -> Route:
         "malformed-prefix",
         "malformed-cursor",
         "malformed-limit",
+        "invalid-key",
         *AS_OF_CODES,
     )
     return Route(
@@ -162,21 +220,15 @@ def _objects(context: ReadContext) -> Route:
 
 def _object(context: ReadContext) -> Route:
     async def endpoint(call: Call) -> Response:
-        scope = arguments.scope_of_deployment(call)
-        namespace = arguments.browsed_namespace(call)
-        key = arguments.deployment_key(call)
-        partition = await context.reader.partition(scope)
-        as_of = await as_of_offset(context, call, partition=partition)
-        query = deployment_value(scope, namespace, key, partition=partition, as_of=as_of)
-        read = await context.reads.read(call, query)
-        etag = None if read.value is None else version_etag(read.value.version)
-        if read.value is None or read_condition(call, etag) is not None:
-            version = {} if read.value is None else {"X-Object-Version": str(read.value.version)}
-            return value_response(call, None, etag, {**position_headers(read), **version})
-        entry = found(read, "such object")
-        response = json_response(_value_json(key, entry), read)
-        response.headers["X-Object-Version"] = str(entry.version)
-        response.headers["ETag"] = version_etag(entry.version)
+        entry, headers = await _read_entry(context, call, arguments.browsed_namespace(call))
+        etag = None
+        if entry is not None:
+            etag = headers["ETag"] = version_etag(entry.version)
+            headers["X-Object-Version"] = str(entry.version)
+        if entry is None or read_condition(call, etag) is not None:
+            return value_response(call, None, etag, headers)
+        response = json_response(_value_json(call.path["key"], entry), None)
+        response.headers.update(headers)
         return response
 
     return Route(
@@ -208,6 +260,10 @@ def _object(context: ReadContext) -> Route:
             ),
         ),
     )
+
+
+def _page(page: ObjectPage) -> dict[str, Any]:
+    return {"objects": [_item(item) for item in page.objects], "next_cursor": page.next_cursor}
 
 
 def _item(item: DeploymentObject) -> dict[str, Any]:

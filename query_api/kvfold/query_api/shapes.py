@@ -28,10 +28,16 @@ __all__ = [
     "Objects",
     "Partition",
     "Pause",
+    "PersistentHealth",
+    "PoolHealth",
     "Projector",
+    "ProjectorHealth",
     "Readiness",
     "Rebuild",
+    "StorageHealth",
+    "StoreHealth",
     "Usage",
+    "VolatileTierHealth",
 ]
 
 
@@ -265,3 +271,59 @@ class History(BaseModel):
     history: list[HistoryItem]
     next_cursor: str | None
     kept_from: str
+
+
+class PoolHealth(BaseModel):
+    """Connections of this process's read pool: made, in use, and requests that wait for one."""
+
+    size: int
+    in_use: int
+    waiting: int
+
+
+class StoreHealth(BaseModel):
+    """The store of all deployments. `bytes` and `history_bytes` with indexes; `rows` is an estimate."""
+
+    bytes: int
+    history_bytes: int
+    rows: int
+
+
+class ProjectorHealth(BaseModel):
+    """`lag_records`: records of the log that are not folded yet; null where this process cannot ask the log."""
+
+    lag_records: int | None
+    paused_partitions: list[int]
+
+
+class PersistentHealth(BaseModel):
+    """The persistent tier; `code` says what is wrong where the status is `unavailable`."""
+
+    status: Literal["ok", "unavailable"]
+    code: str | None
+    pool: PoolHealth
+    store: StoreHealth | None
+    projector: ProjectorHealth | None
+
+
+class VolatileTierHealth(BaseModel):
+    """The volatile tier, `none` where this process has none.
+
+    `memory_max_bytes` is null without a ceiling; `hit_rate`, 0 to 1, is null before the first read. A rising count of
+    evicted keys is the tier at work, and tells why a volatile object is not there.
+    """
+
+    status: Literal["ok", "unavailable", "none"]
+    code: str | None
+    memory_used_bytes: int | None
+    memory_max_bytes: int | None
+    hit_rate: float | None
+    evicted_keys: int | None
+    keys: int | None
+
+
+class StorageHealth(BaseModel):
+    """Both tiers, each for itself."""
+
+    persistent: PersistentHealth
+    volatile: VolatileTierHealth

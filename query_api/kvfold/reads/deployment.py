@@ -14,14 +14,17 @@ __all__ = [
     "DeploymentObject",
     "DeploymentValue",
     "ObjectPage",
+    "StoreSize",
     "deployment_namespaces",
     "deployment_objects",
     "deployment_value",
+    "store_size",
 ]
 
 _VALUE: Final = statement("deployment_value")
 _NAMESPACES: Final = statement("deployment_namespaces")
 _OBJECTS: Final = statement("deployment_objects")
+_STORE_SIZE: Final = statement("store_size")
 _VALUE_AS_OF: Final = statement("deployment_value_as_of")
 _NAMESPACES_AS_OF: Final = statement("deployment_namespaces_as_of")
 _OBJECTS_AS_OF: Final = statement("deployment_objects_as_of")
@@ -55,6 +58,18 @@ class ObjectPage:
 
     objects: tuple[DeploymentObject, ...]
     next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """How large the persistent store of all deployments is, in the serving generation.
+
+    `entry_bytes` and `history_bytes` with indexes; `rows` as the statistics know them, tombstones among them.
+    """
+
+    entry_bytes: int
+    history_bytes: int
+    rows: int
 
 
 def deployment_value(
@@ -104,6 +119,11 @@ def deployment_objects(
         return ObjectPage(objects[:limit], objects[limit - 1].key if len(objects) > limit else None)
 
     return Query(_OBJECTS, (partition, scope, namespace, start, end, limit + 1), shape, partition)
+
+
+def store_size() -> Query[StoreSize]:
+    """The size of the tables, and the positions of every partition."""
+    return Query(_STORE_SIZE, (), lambda rows: StoreSize(*rows[0][2:5]), None)
 
 
 def _shape_value(rows: Rows) -> DeploymentValue | None:

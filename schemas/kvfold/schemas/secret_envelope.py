@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MAGIC", "NONCE_BYTES", "TAG_BYTES", "plaintext_size"]
+__all__ = ["MAGIC", "NONCE_BYTES", "TAG_BYTES", "key_id_of", "plaintext_size"]
 
 MAGIC: Final = b"KVS1"
 NONCE_BYTES: Final = 12
@@ -26,3 +26,11 @@ def plaintext_size(body: bytes) -> int | None:
     key_id_bytes = body[len(MAGIC)]
     size = len(body) - len(MAGIC) - 1 - key_id_bytes - NONCE_BYTES - TAG_BYTES
     return size if key_id_bytes > 0 and size >= 0 else None
+
+
+def key_id_of(body: bytes) -> bytes | None:
+    """The id of the key that an envelope was sealed with; None if the body does not have the envelope's form."""
+    if plaintext_size(body) is None:
+        return None
+    start = len(MAGIC) + 1
+    return body[start : start + body[len(MAGIC)]]

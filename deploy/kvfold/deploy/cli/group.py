@@ -51,6 +51,7 @@ _COMMANDS: Final = {
     "put": "kvfold.deploy.cli.entries:put",
     "query-api": "kvfold.deploy.cli.servers:query_api",
     "rebuild": "kvfold.deploy.cli.generations:rebuild",
+    "reencrypt": "kvfold.deploy.cli.reencrypt:reencrypt",
     "swap": "kvfold.deploy.cli.generations:swap",
     "standalone": "kvfold.deploy.cli.servers:standalone",
     "snapshot": "kvfold.deploy.cli.snapshot:snapshot",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import BaseModel
@@ -16,7 +17,7 @@ from kvfold.producers.outcomes import Decided
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.outcome import Decision, DecisionStatus
 
-__all__ = ["applied_answer", "json_response", "undecided_answer", "unless_applied"]
+__all__ = ["Done", "applied_answer", "json_response", "undecided_answer", "unless_applied"]
 
 _DETAILS: Final[Mapping[str, str]] = {
     "log-unavailable": "the log did not acknowledge the write, which may be in it or not: "
@@ -26,9 +27,18 @@ _DETAILS: Final[Mapping[str, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An outcome in the volatile tier: a decision without a place in the log."""
+
+    decision: Decision
+    mutation_id: None = None
+    position: None = None
+
+
 def unless_applied(
-    written: Written, *, is_conditional: bool, needs_presence: bool = False
-) -> Decided | Response:
+    written: Written | Done, *, is_conditional: bool, needs_presence: bool = False
+) -> Decided | Done | Response:
     """The applied write, else the problem that the client hears.
 
     `is_conditional`: the precondition came from RFC 9110's headers, so its failure is 412. `needs_presence`: it came
@@ -37,14 +47,14 @@ def unless_applied(
     match written:
         case Undecided():
             return undecided_answer(written)
-        case Decided(decision=decision):
+        case Decided(decision=decision) | Done(decision=decision):
             if decision.status is DecisionStatus.APPLIED:
                 if not needs_presence or decision.version != 0:
                     return written
                 decision = Decision(DecisionStatus.CONFLICT, "version-conflict", version=0)
             problem = problem_of_decision(
                 decision,
-                position=str(written.position),
+                position=None if written.position is None else str(written.position),
                 mutation_id=written.mutation_id,
                 is_conditional=is_conditional,
             )
@@ -65,23 +75,31 @@ def undecided_answer(undecided: Undecided) -> Response:
 
 
 def applied_answer(
-    mutation: Mutation, decided: Decided, document: BaseModel | None = None, *, etag: str | None = None
+    mutation: Mutation,
+    decided: Decided | Done,
+    document: BaseModel | None = None,
+    *,
+    etag: str | None = None,
 ) -> Response:
-    """200, 201 or 204 with position, version and tag; a 204 has position alone."""
+    """200, 201 or 204 with position, version and tag; a 204 has position alone. What is volatile has no position."""
     status = applied_status(mutation, decided.decision)
     if status == 204:
-        return Response(status_code=204, headers={POSITION_HEADER: str(decided.position)})
+        return Response(status_code=204, headers=_position(decided))
     assert document is not None, "only a 204 has no document"
     return json_response(document, status=status, decided=decided, etag=etag)
 
 
 def json_response(
-    document: BaseModel, *, decided: Decided, status: int = 200, etag: str | None = None
+    document: BaseModel, *, decided: Decided | Done, status: int = 200, etag: str | None = None
 ) -> Response:
     """A document about a decision, with the headers that the decision has."""
-    headers = {POSITION_HEADER: str(decided.position)}
+    headers = _position(decided)
     if decided.decision.version is not None:
         headers["X-Object-Version"] = str(decided.decision.version)
     if etag is not None:
         headers["ETag"] = etag
     return Response(document.model_dump_json().encode(), status, headers, media_type="application/json")
+
+
+def _position(decided: Decided | Done) -> dict[str, str]:
+    return {} if decided.position is None else {POSITION_HEADER: str(decided.position)}

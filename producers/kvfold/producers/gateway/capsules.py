@@ -17,7 +17,6 @@ from kvfold.producers.gateway.expectations import expected_of_content
 from kvfold.producers.gateway.identity import refuse_conditions
 from kvfold.producers.gateway.performing import perform
 from kvfold.producers.gateway.scopes import capsule_scope_of
-from kvfold.producers.outcomes import Decided
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.limits import CAPSULE_VALUE_BYTES_MAX
 
@@ -32,7 +31,7 @@ async def put_key(context: GatewayContext, call: Call) -> Response:
     value = await read_body(call, limit=CAPSULE_VALUE_BYTES_MAX)
     mutation = mutations.capsule_set(scope, call.path["key"], value, expected=expectation.precondition)
     decided = await perform(context, call, mutation, expectation)
-    if not isinstance(decided, Decided):
+    if isinstance(decided, Response):
         return decided
     document = decision_document(decided.mutation_id, scope, decided.decision, decided.position)
     return applied_answer(mutation, decided, document, etag=digest_etag(hashlib.sha256(value).digest()))
@@ -44,7 +43,7 @@ async def delete_key(context: GatewayContext, call: Call) -> Response:
     expectation = expected_of_content(write_condition(call, "sha256"))
     mutation = mutations.capsule_deleted(capsule_scope_of(call), call.path["key"])
     decided = await perform(context, call, mutation, expectation)
-    return applied_answer(mutation, decided) if isinstance(decided, Decided) else decided
+    return decided if isinstance(decided, Response) else applied_answer(mutation, decided)
 
 
 async def clear_prefix(context: GatewayContext, call: Call) -> Response:
@@ -61,6 +60,6 @@ async def clear_prefix(context: GatewayContext, call: Call) -> Response:
         )
     mutation = mutations.capsule_prefix_cleared(capsule_scope_of(call), prefix)
     decided = await perform(context, call, mutation)
-    if not isinstance(decided, Decided):
+    if isinstance(decided, Response):
         return decided
     return json_response(RemovedDocument(removed=decided.decision.removed or 0), decided=decided)

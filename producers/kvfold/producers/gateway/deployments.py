@@ -1,4 +1,4 @@
-"""Write routes of deployments: entries, and undeploy (contract, "Writes"; rows D3 to D6, D16)."""
+"""Write routes of deployments: entries (contract, "Writes"; rows D3 to D6). The namespace's suffix says which tier."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from kvfold.http.call import Call
 from kvfold.http.headers import object_version
 from kvfold.http.preconditions import version_etag, write_condition
 from kvfold.producers import mutations
-from kvfold.producers.gateway.answers import applied_answer, json_response
+from kvfold.producers.gateway.answers import applied_answer
 from kvfold.producers.gateway.context import GatewayContext
-from kvfold.producers.gateway.documents import RemovedDocument, decision_document
+from kvfold.producers.gateway.documents import decision_document
 from kvfold.producers.gateway.expectations import expected_by_delete, expected_by_put
-from kvfold.producers.gateway.identity import refuse_conditions
 from kvfold.producers.gateway.performing import perform
 from kvfold.producers.gateway.scopes import deployment_scope_of
-from kvfold.producers.outcomes import Decided
 from kvfold.schemas.limits import DEPLOYMENT_VALUE_BYTES_MAX
 
-__all__ = ["delete_entry", "put_entry", "undeploy"]
+__all__ = ["delete_entry", "put_entry"]
 
 
 async def put_entry(context: GatewayContext, call: Call) -> Response:
@@ -34,7 +32,7 @@ async def put_entry(context: GatewayContext, call: Call) -> Response:
         expected=expectation.precondition,
     )
     decided = await perform(context, call, mutation, expectation)
-    if not isinstance(decided, Decided):
+    if isinstance(decided, Response):
         return decided
     assert decided.decision.version is not None
     document = decision_document(decided.mutation_id, mutation.scope, decided.decision, decided.position)
@@ -47,14 +45,4 @@ async def delete_entry(context: GatewayContext, call: Call) -> Response:
     scope = deployment_scope_of(call)
     mutation = mutations.deployment_deleted(scope, call.path["namespace"], call.path["key"])
     decided = await perform(context, call, mutation, expectation)
-    return applied_answer(mutation, decided) if isinstance(decided, Decided) else decided
-
-
-async def undeploy(context: GatewayContext, call: Call) -> Response:
-    """`DELETE /deployments/{id}`: removes every entry of every namespace, and says how many there were (row D16)."""
-    refuse_conditions(call)
-    mutation = mutations.deployment_undeployed(deployment_scope_of(call))
-    decided = await perform(context, call, mutation)
-    if not isinstance(decided, Decided):
-        return decided
-    return json_response(RemovedDocument(removed=decided.decision.removed or 0), decided=decided)
+    return decided if isinstance(decided, Response) else applied_answer(mutation, decided)

@@ -21,7 +21,11 @@ __all__ = [
     "DecisionDocument",
     "ObjectBody",
     "ObjectWritten",
+    "ReencryptedDocument",
     "RemovedDocument",
+    "SweptTier",
+    "UndeployedDocument",
+    "UnopenedSecret",
     "decision_document",
     "read_object_body",
 ]
@@ -65,6 +69,44 @@ class RemovedDocument(BaseModel):
     """How many entries went."""
 
     removed: int
+
+
+class SweptTier(BaseModel):
+    """What an undeploy did in one tier. `status` is `pending` where the log has it and it is not decided yet.
+
+    `removed` counts the entries that went; where it failed, those that are known to be gone. `code` says what is away.
+    """
+
+    status: Literal["swept", "pending", "failed", "none"]
+    removed: int
+    code: str | None = None
+
+
+class UndeployedDocument(BaseModel):
+    """What an undeploy swept; `complete` where nothing is left, else repeating it finishes the rest."""
+
+    removed: int
+    complete: bool
+    persistent: SweptTier
+    volatile: SweptTier
+
+
+class UnopenedSecret(BaseModel):
+    """A secret that stays as it is: `encryption-key-missing`, or `secret-unreadable` where it was sealed elsewhere."""
+
+    namespace: str
+    key: str
+    code: str
+
+
+class ReencryptedDocument(BaseModel):
+    """What a page of re-encryption did. `changed` ones were written by somebody else meanwhile, which sealed them anew."""
+
+    checked: int
+    reencrypted: int
+    changed: int
+    unopened: list[UnopenedSecret]
+    next_cursor: str | None
 
 
 class DecisionDocument(BaseModel):

@@ -21,11 +21,12 @@ from kvfold.producers.cloudevent_http import (
     from_structured,
     media_type,
 )
-from kvfold.producers.gateway.answers import applied_answer, undecided_answer, unless_applied
+from kvfold.producers.gateway.answers import Done, applied_answer, undecided_answer, unless_applied
 from kvfold.producers.gateway.context import GatewayContext
 from kvfold.producers.gateway.documents import DecisionBatch, DecisionDocument, decision_document
 from kvfold.producers.gateway.identity import refuse_conditions, traceparent_of
-from kvfold.producers.gateway.writing import Sent, Undecided, connect, send, write
+from kvfold.producers.gateway.performing import is_volatile, write_volatile
+from kvfold.producers.gateway.writing import Sent, Undecided, Written, connect, send, write
 from kvfold.producers.outcomes import Decided
 from kvfold.schemas.errors import InvalidError, KvfoldError, UnavailableError
 from kvfold.schemas.limits import BODY_DRAIN_BYTES_MAX, DETAIL_CHARS_MAX
@@ -61,14 +62,18 @@ async def post_mutations(context: GatewayContext, call: Call) -> Response:
 
 
 async def _one(context: GatewayContext, mutation: Mutation, wait_s: float | None) -> Response:
-    if wait_s is None:
+    if is_volatile(mutation):
+        # Done when it returns: there is nothing to wait for.
+        written: Written | Done = await write_volatile(context, mutation)
+    elif wait_s is None:
         sent = await send(context.producer, mutation, timeout_s=context.write_timeout_s)
         return undecided_answer(sent) if isinstance(sent, Undecided) else _accepted(mutation, sent)
-    written = await write(
-        context.producer, mutation, timeout_s=context.write_timeout_s, outcome_timeout_s=wait_s
-    )
+    else:
+        written = await write(
+            context.producer, mutation, timeout_s=context.write_timeout_s, outcome_timeout_s=wait_s
+        )
     decided = unless_applied(written, is_conditional=False)
-    if not isinstance(decided, Decided):
+    if isinstance(decided, Response):
         return decided
     document = decision_document(mutation.id, mutation.scope, decided.decision, decided.position)
     return applied_answer(mutation, decided, document)
@@ -79,10 +84,14 @@ async def _batch(
 ) -> Response:
     """Each event for itself, handed to the log in the batch's order."""
     failed = await connect(context.producer, timeout_s=context.write_timeout_s) if events else None
+    turn = asyncio.Lock()
 
     async def decide(event: Mutation | InvalidError) -> DecisionDocument:
         if isinstance(event, InvalidError):
             return _refused(None, event)
+        if is_volatile(event):
+            async with turn:  # threads keep no order
+                return await _decide_volatile(context, event)
         if failed is not None:
             return _unknown(event, Undecided(event.id, None, failed))
         return await _decide(context, _of_call(call, event), wait_s)
@@ -109,6 +118,14 @@ async def _decide(context: GatewayContext, mutation: Mutation, wait_s: float | N
             return decision_document(mutation.id, mutation.scope, decision, position)
         case Undecided():
             return _unknown(mutation, outcome)
+
+
+async def _decide_volatile(context: GatewayContext, mutation: Mutation) -> DecisionDocument:
+    try:
+        done = await write_volatile(context, mutation)
+    except (InvalidError, UnavailableError) as error:
+        return _refused(mutation, error)
+    return decision_document(mutation.id, mutation.scope, done.decision, None)
 
 
 def _refused(mutation: Mutation | None, error: KvfoldError) -> DecisionDocument:

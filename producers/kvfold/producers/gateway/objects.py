@@ -16,7 +16,6 @@ from kvfold.producers.gateway.documents import ObjectWritten, read_object_body
 from kvfold.producers.gateway.expectations import expected_by_delete, expected_by_put
 from kvfold.producers.gateway.performing import perform
 from kvfold.producers.gateway.scopes import deployment_scope_of
-from kvfold.producers.outcomes import Decided
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.limits import BODY_DRAIN_BYTES_MAX
 from kvfold.schemas.names import check_deployment_name, namespace_suffixes
@@ -39,7 +38,7 @@ async def put_object(context: GatewayContext, call: Call) -> Response:
         expected=expectation.precondition,
     )
     decided = await perform(context, call, mutation, expectation)
-    if not isinstance(decided, Decided):
+    if isinstance(decided, Response):
         return decided
     version = decided.decision.version
     assert version is not None
@@ -54,7 +53,7 @@ async def delete_object(context: GatewayContext, call: Call) -> Response:
     scope = deployment_scope_of(call)
     mutation = mutations.deployment_deleted(scope, namespace, call.path["key"])
     decided = await perform(context, call, mutation, expectation)
-    return applied_answer(mutation, decided) if isinstance(decided, Decided) else decided
+    return decided if isinstance(decided, Response) else applied_answer(mutation, decided)
 
 
 def _namespace(call: Call) -> str:

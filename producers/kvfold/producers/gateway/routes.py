@@ -15,7 +15,7 @@ from kvfold.http.call import Call
 from kvfold.http.positions import POSITION_HEADER
 from kvfold.http.routes import Answer, Body, Endpoint, Parameter, Route, json_answer, problem_answers
 from kvfold.producers.cloudevent_http import BATCH_MEDIA_TYPE, EVENT_MEDIA_TYPE
-from kvfold.producers.gateway import capsules, deployments, events, objects
+from kvfold.producers.gateway import capsules, deployments, events, objects, reencrypting, undeploying
 from kvfold.producers.gateway.context import GatewayContext
 from kvfold.producers.gateway.documents import (
     CloudEventBatch,
@@ -24,7 +24,9 @@ from kvfold.producers.gateway.documents import (
     DecisionDocument,
     ObjectBody,
     ObjectWritten,
+    ReencryptedDocument,
     RemovedDocument,
+    UndeployedDocument,
 )
 from kvfold.producers.gateway.events import WAIT_SECONDS_MAX
 
@@ -105,6 +107,7 @@ def write_routes(context: GatewayContext) -> list[Route]:
 
     return [
         *_deployment_routes(bound),
+        *([_reencrypt_route(bound)] if context.reader is not None else []),
         *_object_routes(bound),
         *_capsule_routes(bound),
         _mutations_route(bound),
@@ -138,13 +141,39 @@ def _deployment_routes(bound: Callable[[_Handler], Endpoint]) -> list[Route]:
         Route(
             "DELETE",
             "/deployments/{id}",
-            bound(deployments.undeploy),
-            "Undeploy: remove every entry",
+            bound(undeploying.undeploy),
+            "Undeploy: remove every entry of both tiers",
             "deployments",
+            "A tier that is away does not fail it: the answer says what was swept, and repeating it finishes the rest. "
+            "503 where neither tier was reached.",
             headers=(_IDEMPOTENCY_KEY,),
-            answers=(_REMOVED, *_RANGE_PROBLEMS),
+            answers=(
+                json_answer("What was swept.", UndeployedDocument, headers=(POSITION_HEADER,)),
+                *_RANGE_PROBLEMS,
+            ),
         ),
     ]
+
+
+def _reencrypt_route(bound: Callable[[_Handler], Endpoint]) -> Route:
+    return Route(
+        "POST",
+        "/deployments/{id}/reencrypt",
+        bound(reencrypting.reencrypt),
+        "Encrypt secrets anew with the current key, a page at a time",
+        "deployments",
+        "Each secret that an older key encrypted gets a new version. Go on while there is a `next_cursor`.",
+        query=(Parameter("cursor", "`next_cursor` of the page before."),),
+        answers=(
+            json_answer("What was done.", ReencryptedDocument),
+            *problem_answers(
+                {
+                    400: ("malformed-name", "malformed-cursor", "malformed-precondition"),
+                    503: (*_UNAVAILABLE, "store-unavailable", "encryption-key-missing"),
+                }
+            ),
+        ),
+    )
 
 
 def _object_routes(bound: Callable[[_Handler], Endpoint]) -> list[Route]:
