@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -34,6 +35,7 @@ from kvfold.schemas.errors import (
 )
 from kvfold.schemas.limits import CAPSULE_VALUE_BYTES_MAX
 from kvfold.schemas.outcome import DecisionStatus
+from kvfold.schemas.position import Position
 from support.projectors import postgres_log, running_projector
 
 __all__: list[str] = []
@@ -340,3 +342,40 @@ def test_without_a_projector_outcomes_and_own_reads_say_so(idle: Stack) -> None:
         capsule.get("k")
     with running_projector(idle.log, idle.dsn):
         assert idle.capsule().get("k") == b"2"
+
+
+@pytest.mark.row("X8")
+def test_clients_read_the_past(kvfold: Stack) -> None:
+    deployment, capsule = kvfold.deployment(), kvfold.capsule()
+    deployment.put("user", "k", b"one")
+    capsule.set("c", b"one")
+
+    def now(scope: str) -> Position:
+        partition = kvfold.producer.partition_of(scope)
+        offset = kvfold.producer.acknowledged(partition)
+        assert offset is not None
+        return Position(partition, offset)
+
+    of_deployment, of_capsule = now(deployment.scope), now(capsule.scope)
+    deployment.put("user", "k", b"two")
+    deployment.put("other", "later", b"")
+    capsule.set("c", b"two")
+    capsule.set("later", b"")
+    found = deployment.get("user", "k", as_of=of_deployment)
+    assert found is not None and (found.value, found.version) == (b"one", 1)
+    assert deployment.namespaces(as_of=of_deployment) == ("user",)
+    assert deployment.list("other", as_of=of_deployment).objects == ()
+    assert capsule.get("c", as_of=of_capsule) == b"one"
+    assert capsule.list_keys_page(as_of=of_capsule).keys == ("c",)
+    assert capsule.list_keys_page().keys == ("c", "later")
+    # Times: before anything, and as of what is folded by now, which is all of it.
+    assert capsule.get("c", as_of=datetime(2001, 1, 1, tzinfo=UTC)) is None
+    assert capsule.get("c", as_of=datetime.now(UTC)) == b"two"
+    for wrong, code in (
+        (Position(of_capsule.partition + 1, 1), "as-of-other-partition"),
+        (datetime(2001, 1, 1), "malformed-as-of"),
+        (datetime.now(UTC) + timedelta(days=1), "as-of-in-future"),
+    ):
+        with pytest.raises(InvalidError) as caught:
+            capsule.get("c", as_of=wrong)
+        assert caught.value.code == code

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from kvfold.log.memory import MemoryLog
 from kvfold.projector.memory_store import MemoryStore, MemoryTables
+from kvfold.schemas.partitioning import partition_of
 from kvfold.schemas.record import NewRecord, Record
 from support.asgi_client import AsgiClient
 from support.chance import Chance
@@ -49,6 +50,11 @@ class Past:
             self._prefixes[partition] = dict(_prefixes(partition, self.records[partition]))
         at = max((record.offset for record in self.records[partition] if record.offset <= offset), default=-1)
         return self._prefixes[partition][at]
+
+    @staticmethod
+    def partition(scope: str) -> int:
+        """The partition of a scope."""
+        return partition_of(scope.encode(), PARTITIONS)
 
     def offsets(self, partition: int, *, every: int = 1) -> list[int]:
         """Offsets to look at: before the first record, each record's (or some), and those that no record has."""

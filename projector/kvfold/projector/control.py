@@ -147,8 +147,11 @@ class Control:
                     _log.info("partition resumed", partition=partition)
 
     def _trim(self, partitions: list[int]) -> None:
-        """Some old mutation ids of one partition a turn; the same partition again while there are more."""
-        if partitions and not self._claims.trim_ids(partitions[self._trim_turn % len(partitions)]):
+        """Some old mutation ids and some of the past of one partition a turn; the same again while there are more."""
+        if not partitions:
+            return
+        partition = partitions[self._trim_turn % len(partitions)]
+        if not (self._claims.trim_ids(partition) | self._claims.trim_past(partition)):
             self._trim_turn += 1
 
     def _report(self, keep: dict[int, int]) -> None:

@@ -118,6 +118,19 @@ class Claims:
             )
             return cursor.rowcount > 0
 
+    def trim_past(self, partition: int) -> bool:
+        """Forgets some of the past that retention does not keep; false when there was nothing.
+
+        First what the families' old records replaced, then the decisions that nothing needs any more.
+        """
+        with translated():
+            turns = ("trim_capsule", "trim_deployment", "trim_orchestration", "trim_decisions")
+            trimmed = [
+                self._execute(name, partition=partition, rows_max=_TRIMMED_ROWS_MAX).rowcount
+                for name in turns
+            ]
+            return any(count > 0 for count in trimmed)
+
     def notification_queue_usage(self) -> float:
         """How full Postgres's NOTIFY queue is, 0 to 1: a listener that hangs in a transaction fills it."""
         with translated():

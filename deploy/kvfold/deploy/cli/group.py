@@ -54,6 +54,7 @@ _COMMANDS: Final = {
     "reencrypt": "kvfold.deploy.cli.reencrypt:reencrypt",
     "swap": "kvfold.deploy.cli.generations:swap",
     "standalone": "kvfold.deploy.cli.servers:standalone",
+    "retention": "kvfold.deploy.cli.retention:retention",
     "snapshot": "kvfold.deploy.cli.snapshot:snapshot",
     "topic": "kvfold.deploy.cli.topic:topic",
     "watch": "kvfold.deploy.cli.watch:watch",

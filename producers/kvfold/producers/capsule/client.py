@@ -12,7 +12,7 @@ from kvfold.producers import mutations
 from kvfold.producers.errors import AppendUnacknowledgedError
 from kvfold.producers.outcomes import Decided, applied
 from kvfold.producers.producer import Producer
-from kvfold.producers.reading import OwnWritesReader, QueryReader
+from kvfold.producers.reading import AsOf, OwnWritesReader, QueryReader
 from kvfold.reads.capsule import (
     CapsuleUsage,
     KeyPage,
@@ -125,14 +125,15 @@ class CapsuleClient:
 
     # --- reads ---
 
-    def get(self, key: str) -> bytes | None:
-        """The value; None if the key is missing, which an empty value is not.
+    def get(self, key: str, *, as_of: AsOf = None) -> bytes | None:
+        """The value, now or as of the past; None if the key is missing, which an empty value is not.
 
         Raises `InvalidError` `invalid-key`, and what `OwnWritesReader.read` raises, as every read here.
         """
         _check(check_capsule_key(key))
+        at = self._reads.offset(self.scope, as_of)
         found = self._reads.read(
-            self.scope, lambda partition: capsule_value(self.scope, key, partition=partition)
+            self.scope, lambda partition: capsule_value(self.scope, key, partition=partition, as_of=at)
         )
         return None if found is None else found.value
 
@@ -157,9 +158,16 @@ class CapsuleClient:
         return page.keys
 
     def list_keys_page(
-        self, prefix: str = "", *, cursor: str | None = None, limit: int = PAGE_LIMIT_MAX
+        self,
+        prefix: str = "",
+        *,
+        cursor: str | None = None,
+        limit: int = PAGE_LIMIT_MAX,
+        as_of: AsOf = None,
     ) -> KeyPage:
         """Up to `limit` (1 to 1,024) keys that start with `prefix`, after `cursor` (row C9).
+
+        As of the past a page may be short: go on while there is a cursor.
 
         Raises:
             InvalidError: `invalid-key` for the prefix, `malformed-cursor`, `malformed-limit`.
@@ -171,10 +179,11 @@ class CapsuleClient:
             )
         if cursor is not None and check_capsule_key(cursor) is not None:
             raise InvalidError("the cursor is none that a page gave", code="malformed-cursor")
+        at = self._reads.offset(self.scope, as_of)
         return self._reads.read(
             self.scope,
             lambda partition: capsule_keys(
-                self.scope, prefix=prefix, cursor=cursor, limit=limit, partition=partition
+                self.scope, prefix=prefix, cursor=cursor, limit=limit, partition=partition, as_of=at
             ),
         )
 

@@ -9,7 +9,7 @@ from kvfold.producers.deployment.object_store import check_key, check_namespace,
 from kvfold.producers.doors import check_tier
 from kvfold.producers.outcomes import applied
 from kvfold.producers.producer import Producer
-from kvfold.producers.reading import OwnWritesReader, QueryReader
+from kvfold.producers.reading import AsOf, OwnWritesReader, QueryReader
 from kvfold.reads.deployment import (
     DeploymentValue,
     ObjectPage,
@@ -99,16 +99,17 @@ class DeploymentClient:
 
     # --- reads ---
 
-    def get(self, namespace: str, key: str) -> DeploymentValue | None:
-        """Value and version; None if the entry is absent, which an empty value is not.
+    def get(self, namespace: str, key: str, *, as_of: AsOf = None) -> DeploymentValue | None:
+        """Value and version, now or as of the past; None if the entry is absent, which an empty value is not.
 
         Raises what the writes raise for names, and what `OwnWritesReader.read` raises, as every read here.
         """
         _check_namespace(namespace)
         check_key(key)
+        at = self._reads.offset(self.scope, as_of)
         return self._reads.read(
             self.scope,
-            lambda partition: deployment_value(self.scope, namespace, key, partition=partition),
+            lambda partition: deployment_value(self.scope, namespace, key, partition=partition, as_of=at),
         )
 
     def list(
@@ -118,25 +119,36 @@ class DeploymentClient:
         prefix: str = "",
         cursor: str | None = None,
         limit: int = PAGE_LIMIT_DEFAULT,
+        as_of: AsOf = None,
     ) -> ObjectPage:
         """Up to `limit` (1 to 1,024) entries whose keys start with `prefix`, after `cursor`, in byte order.
+
+        As of the past a page may be short: go on while there is a cursor.
 
         Raises:
             InvalidError: `invalid-key` for prefix or cursor, `malformed-limit`.
         """
         _check_namespace(namespace)
         check_page(prefix=prefix, cursor=cursor, limit=limit)
+        at = self._reads.offset(self.scope, as_of)
         return self._reads.read(
             self.scope,
             lambda partition: deployment_objects(
-                self.scope, namespace, prefix=prefix, cursor=cursor, limit=limit, partition=partition
+                self.scope,
+                namespace,
+                prefix=prefix,
+                cursor=cursor,
+                limit=limit,
+                partition=partition,
+                as_of=at,
             ),
         )
 
-    def namespaces(self) -> tuple[str, ...]:
+    def namespaces(self, *, as_of: AsOf = None) -> tuple[str, ...]:
         """Every namespace with an entry, in byte order."""
+        at = self._reads.offset(self.scope, as_of)
         return self._reads.read(
-            self.scope, lambda partition: deployment_namespaces(self.scope, partition=partition)
+            self.scope, lambda partition: deployment_namespaces(self.scope, partition=partition, as_of=at)
         )
 
 
