@@ -50,6 +50,7 @@ __all__ = [
     "instance_id",
     "instance_key",
     "is_listed",
+    "listed_namespace",
     "mutation_id",
     "mutation_scope",
     "namespace_with_past",
@@ -168,6 +169,18 @@ def browsed_namespace(call: Call) -> str:
             "the object browser shows the user family without secrets: user, user_volatile",
             code="invalid-namespace",
         )
+    return namespace
+
+
+def listed_namespace(call: Call) -> str:
+    """`{namespace}` of a listing: any but a secret one.
+
+    Raises:
+        InvalidError: `invalid-namespace`, `secret-and-volatile`.
+    """
+    namespace = call.path["namespace"]
+    if tier_of_namespace(namespace) is Tier.SECRET:
+        raise InvalidError("a secret namespace is never listed", code="invalid-namespace")
     return namespace
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from kvfold.http.call import Call
 from kvfold.http.positions import position_headers
 from kvfold.http.preconditions import read_condition, version_etag
-from kvfold.http.routes import Parameter, Route, json_answer
+from kvfold.http.routes import Endpoint, Parameter, Route, json_answer
 from kvfold.query_api import arguments
 from kvfold.query_api.answers import json_response
 from kvfold.query_api.arguments import CURSOR, LIMIT, MIN_POSITION, PREFIX
@@ -54,6 +54,7 @@ def deployment_routes(context: ReadContext) -> list[Route]:
         _value(context),
         _namespaces(context),
         _objects(context),
+        _entries(context),
         _object(context),
         storage_health_route(context),
     ]
@@ -167,32 +168,58 @@ async def _volatile_namespaces(context: ReadContext, deployment_id: str) -> list
     return [name for name in names if arguments.is_listed(name)]
 
 
+async def _listed(context: ReadContext, call: Call, namespace: str) -> Response:
+    """A page of a namespace's objects, from its tier."""
+    scope = arguments.scope_of_deployment(call)
+    prefix, cursor = arguments.plain_prefix(call), arguments.cursor(call)
+    limit = arguments.page_limit(call)
+    if "as_of" in call.query:
+        arguments.namespace_with_past(namespace)
+    if arguments.tier_of_namespace(namespace) is Tier.VOLATILE:
+        page = await _volatile(context).list(
+            call.path["id"], namespace, prefix=prefix, cursor=cursor, limit=limit
+        )
+        return json_response(_page(page), None)
+    partition = await context.reader.partition(scope)
+    query = deployment_objects(
+        scope,
+        namespace,
+        prefix=prefix,
+        cursor=cursor,
+        limit=limit,
+        partition=partition,
+        as_of=await as_of_offset(context, call, partition=partition),
+    )
+    read = await context.reads.read(call, query)
+    return json_response(_page(read.value), read)
+
+
+def _entries(context: ReadContext) -> Route:
+    async def endpoint(call: Call) -> Response:
+        arguments.scope_of_deployment(call)
+        return await _listed(context, call, arguments.listed_namespace(call))
+
+    return _list_route(
+        f"{_BASE}/kv/{{namespace}}",
+        endpoint,
+        "Entries of a namespace in byte order of their keys, by pages",
+        "For runtimes: any namespace but a secret one. With `key` in the query it is the key's route.",
+    )
+
+
 def _objects(context: ReadContext) -> Route:
     async def endpoint(call: Call) -> Response:
-        scope = arguments.scope_of_deployment(call)
-        namespace = arguments.browsed_namespace(call)
-        prefix, cursor = arguments.plain_prefix(call), arguments.cursor(call)
-        limit = arguments.page_limit(call)
-        if "as_of" in call.query:
-            arguments.namespace_with_past(namespace)
-        if arguments.tier_of_namespace(namespace) is Tier.VOLATILE:
-            page = await _volatile(context).list(
-                call.path["id"], namespace, prefix=prefix, cursor=cursor, limit=limit
-            )
-            return json_response(_page(page), None)
-        partition = await context.reader.partition(scope)
-        query = deployment_objects(
-            scope,
-            namespace,
-            prefix=prefix,
-            cursor=cursor,
-            limit=limit,
-            partition=partition,
-            as_of=await as_of_offset(context, call, partition=partition),
-        )
-        read = await context.reads.read(call, query)
-        return json_response(_page(read.value), read)
+        arguments.scope_of_deployment(call)
+        return await _listed(context, call, arguments.browsed_namespace(call))
 
+    return _list_route(
+        f"{_BASE}/objects", endpoint, "Objects in byte order of their keys, by pages", "", _NAMESPACE
+    )
+
+
+def _list_route(
+    template: str, endpoint: Endpoint, summary: str, description: str, *query: Parameter
+) -> Route:
     invalid = (
         "malformed-name",
         *_NAMESPACE_CODES,
@@ -204,12 +231,13 @@ def _objects(context: ReadContext) -> Route:
     )
     return Route(
         "GET",
-        f"{_BASE}/objects",
+        template,
         endpoint,
-        "Objects in byte order of their keys, by pages",
+        summary,
         _TAG,
+        description=description,
         path=_PATH,
-        query=(_NAMESPACE, PREFIX, CURSOR, LIMIT, AS_OF),
+        query=(*query, PREFIX, CURSOR, LIMIT, AS_OF),
         headers=(MIN_POSITION,),
         answers=(
             json_answer("A page of objects", Objects, headers=POSITIONED),
