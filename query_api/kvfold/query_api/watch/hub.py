@@ -57,6 +57,11 @@ class WatchHub:
         return len(self._subscriptions)
 
     @property
+    def live_count(self) -> int:
+        """How many of them are behind nowhere."""
+        return sum(not subscription.behind for subscription in self._subscriptions)
+
+    @property
     def tail_count(self) -> int:
         """How many partitions are followed."""
         return len(self._tails)

@@ -15,7 +15,7 @@ from kvfold.query_api.arguments import MIN_POSITION, PREFIX
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.documented import read_problems
 from kvfold.query_api.watch.events import WatchFilter, positions_text
-from kvfold.query_api.watch.stream import watch_stream
+from kvfold.query_api.watch.stream import HEARTBEAT_S, watch_stream
 from kvfold.reads.changes import WATCHED_FAMILIES, changes_bounds
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.position import parse_positions
@@ -90,7 +90,7 @@ class _Watch:
         hub = self._context.watches
         subscription = hub.open(wanted, positions)
         return EventStream(
-            watch_stream(hub, subscription, with_snapshot=begins_with_snapshot),
+            watch_stream(hub, subscription, with_snapshot=begins_with_snapshot, heartbeat_s=HEARTBEAT_S),
             headers={POSITION_HEADER: positions_text(positions)},
             ended=lambda: hub.leave(subscription),
         )

@@ -160,7 +160,7 @@ def watch_stream(
     subscription: Subscription,
     *,
     with_snapshot: bool = False,
-    heartbeat_s: float = HEARTBEAT_S,
+    heartbeat_s: float,
 ) -> AsyncGenerator[bytes, None]:
     """Pieces of a stream, each of whole events; ends after `gone`, or when the hub is stopped.
 

@@ -63,6 +63,11 @@ class Subscription:
         return tuple(self._live)
 
     @property
+    def queued_bytes(self) -> int:
+        """About how many bytes wait."""
+        return self._queue_bytes
+
+    @property
     def position(self) -> str:
         """The id to resume from: everything up to there was handed over."""
         return positions_text(self._delivered)
