@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,6 +15,8 @@ from kvfold.log.port import Appended, Log
 from kvfold.producers.capsule.errors import Unavailable
 from kvfold.producers.capsule.log_store import LogKvStore
 from kvfold.producers.capsule.store import PagedKvStore
+from kvfold.producers.producer import Producer
+from kvfold.reads.executor import Reader, read_pool
 from kvfold.schemas.errors import LogUnavailableError
 from kvfold.schemas.record import NewRecord
 from support.capsule_stores import ALICE, http_store, log_store
@@ -120,16 +122,17 @@ def test_a_write_whose_answers_are_all_lost_says_that_it_may_be_repeated(forgetf
 
 
 @pytest.mark.row("C11")
-def test_without_a_projector_a_write_is_unavailable_and_not_lost(postgres_dsn: str) -> None:
-    with postgres_log(postgres_dsn) as log:
-        with running_projector(log, postgres_dsn), log_store(log, postgres_dsn) as (store, _):
+def test_a_write_that_nobody_folds_is_unavailable_and_not_lost(postgres_dsn: str) -> None:
+    with postgres_log(postgres_dsn) as log, log_store(log, postgres_dsn) as (store, _):
+        with running_projector(log, postgres_dsn):
             store.set(ALICE, "k", b"1")
-        with log_store(log, postgres_dsn, timeout_s=0.2) as (hasty, _):
+        with read_pool(postgres_dsn, size_max=1) as pool, closing(Reader(pool)) as reader:
+            # Without a waiter nothing is waited for, so nothing here depends on time.
+            hasty = LogKvStore(Producer(log, source="/tests"), reader)
             with pytest.raises(Unavailable, match="outcome-unknown"):
                 hasty.set(ALICE, "k", b"2")
             with pytest.raises(Unavailable, match="not-up-to-position"):
                 hasty.get(ALICE, "k")
-        with running_projector(log, postgres_dsn), log_store(log, postgres_dsn) as (store, _):
-            assert isinstance(store, LogKvStore)
-            store.set(ALICE, "l", b"")  # waits until all before it is folded
+        with running_projector(log, postgres_dsn):
+            store.set(ALICE, "l", b"")  # of the same partition: all before it is folded, too
             assert store.get(ALICE, "k") == b"2"

@@ -111,7 +111,10 @@ def test_memory_log_and_model_agree(stack: Stack, first: list[Operation]) -> Non
 @pytest.mark.postgres
 @pytest.mark.row("C3")
 @settings(max_examples=3, deadline=None, phases=(Phase.generate,))
-@given(first=st.lists(operations(), min_size=10, max_size=30), second=st.lists(operations(), min_size=10))
+@given(
+    first=st.lists(operations(), min_size=10, max_size=30),
+    second=st.lists(operations(), min_size=10, max_size=30),
+)
 def test_they_agree_across_a_restart_of_the_projector(
     stack: Stack, first: list[Operation], second: list[Operation]
 ) -> None:
@@ -121,5 +124,5 @@ def test_they_agree_across_a_restart_of_the_projector(
         # Writes and reads go on while nobody folds.
         going_on = threads.submit(compared.run, second)
         stack.restart_projector()
-        going_on.result(_WAIT_S)
+        going_on.result(4 * _WAIT_S)
     compared.check_state()
