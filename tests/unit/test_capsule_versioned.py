@@ -150,12 +150,13 @@ def test_unversioned_data_comes_as_version_0(kv: CapsuleKv) -> None:
         seen.append((raw, stored_version))
         return "now"
 
-    kv.set_json("k", {"old": 1})
-    assert kv.get_versioned_or_migrate("k", 0, remember) == "now"
+    for current in (0, 3):
+        kv.set_json("k", {"old": 1})
+        assert kv.get_versioned_or_migrate("k", current, remember) == "now"
     kv.set_versioned("k", "older", 4)
     assert kv.get_versioned_or_migrate("k", 5, remember) == "now"
     assert kv.get_versioned_or_migrate("k", 5, remember) == "now"
-    assert seen == [({"old": 1}, 0), ("older", 4)]
+    assert seen == [({"old": 1}, 0), ({"old": 1}, 0), ("older", 4)]
 
 
 @pytest.mark.row("C17")
