@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -20,6 +21,7 @@ from kvfold.deploy.operating import connected, operated, operated_dsn
 from kvfold.deploy.stopping import StopRequest
 from kvfold.log.port import Log
 from kvfold.log.settings import Settings
+from kvfold.projector.checkpoint import clear_generation, load_checkpoint, read_checkpoint
 from kvfold.projector.comparing import DecisionComparison, DecisionsDifferError
 from kvfold.projector.dropping import drop_generation
 from kvfold.projector.generations import GenerationStateError
@@ -48,11 +50,15 @@ class RebuildStoppedError(KvfoldError):
 
 @dataclass(frozen=True, slots=True)
 class RebuildOptions:
-    """`rate`: records a second, over all workers; None = as fast as it goes. `to_position` as positions, None = all."""
+    """`rate`: records a second, over all workers; None = as fast as it goes. `to_position` as positions, None = all.
+
+    `checkpoint`: a file to begin from, instead of the log's start.
+    """
 
     workers: int = 1
     rate: float | None = None
     to_position: str | None = None
+    checkpoint: Path | None = None
 
 
 def run_rebuild(
@@ -69,9 +75,20 @@ def run_rebuild(
     """
     positions = None if options.to_position is None else parse_positions(options.to_position)
     with operated(settings) as (connection, log):
-        rebuild = begin_rebuild(connection, log, to_position=positions)
+        begin = None if options.checkpoint is None else read_checkpoint(options.checkpoint)
+        if begin is not None:
+            begin.check(log.describe(), log.bounds(range(log.describe().partition_count)))
+        offsets = None if begin is None else begin.offsets
+        rebuild = begin_rebuild(connection, log, to_position=positions, checkpoint=offsets)
         _log.info("rebuild begun", generation=rebuild.generation, resumed=rebuild.resumed)
         watch = _Watch(operated_dsn(settings), connection, log, rebuild, stop, tell)
+        if watch.look().state == "created":
+            # Nothing is folded yet: what is there was left by a load that was interrupted.
+            if begin is None:
+                clear_generation(connection, rebuild.generation)
+            else:
+                tell("loading", 0, None)
+                load_checkpoint(connection, rebuild.generation, begin)
         if watch.look().state in ("created", "replaying"):
             watch.forget_old_pauses()
             move_on(connection, rebuild.generation, before="created", after="replaying")

@@ -1,18 +1,20 @@
-"""What `kvfold verify` does around the verification itself: the installation that it is for, and this process's name."""
+"""What `kvfold verify` and `checkpoint` do around the work itself: the installation that it is for, this process's name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from kvfold.deploy.environment import owner_name
 from kvfold.deploy.operating import operated, operated_dsn
 from kvfold.deploy.stopping import StopRequest
 from kvfold.log.settings import Settings
+from kvfold.projector.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
 from kvfold.projector.comparison import Tell
 from kvfold.projector.supervision import ProjectorSettings
-from kvfold.projector.verify import Verification, VerifyOptions, verify
+from kvfold.projector.verify import Verification, VerifyOptions, compared_with_a_fold, verify
 
-__all__ = ["fold_settings", "run_verify"]
+__all__ = ["fold_settings", "run_checkpoint", "run_verify"]
 
 
 def run_verify(
@@ -21,6 +23,7 @@ def run_verify(
     *,
     at: Mapping[int, int] | None = None,
     rate: float | None = None,
+    checkpoint: Path | None = None,
     tell: Tell = lambda *_: None,
     tell_scope: Callable[[str, str, str], None] | None = None,
 ) -> Verification:
@@ -30,12 +33,49 @@ def run_verify(
             log,
             operated_dsn(settings),
             connection,
-            options=VerifyOptions(at, rate),
+            options=VerifyOptions(at, rate, None if checkpoint is None else read_checkpoint(checkpoint)),
             settings=fold_settings(settings),
             tell=tell,
             tell_scope=tell_scope,
             should_stop=stop.is_set,
         )
+
+
+def run_checkpoint(
+    settings: Settings,
+    stop: StopRequest,
+    path: Path,
+    *,
+    rate: float | None = None,
+    checkpoint: Path | None = None,
+    tell: Tell = lambda *_: None,
+) -> Checkpoint:
+    """Writes a checkpoint of what the serving generation is now, after it was verified.
+
+    Raises:
+        CheckpointError: the serving generation differs from what the log folds to; nothing is written.
+        OSError: the file cannot be written.
+    """
+    options = VerifyOptions(None, rate, None if checkpoint is None else read_checkpoint(checkpoint))
+    with (
+        operated(settings) as (connection, log),
+        compared_with_a_fold(
+            log,
+            operated_dsn(settings),
+            connection,
+            options=options,
+            settings=fold_settings(settings),
+            tell=tell,
+            should_stop=stop.is_set,
+        ) as (scratch, result),
+    ):
+        if not result.is_equal:
+            raise CheckpointError(
+                f"{result.difference_count} rows of generation {result.generation} differ from what the log folds to: "
+                "`kvfold verify` names them. No checkpoint is written."
+            )
+        tell("writing", 0, None)
+        return write_checkpoint(connection, scratch, log.describe(), path)
 
 
 def fold_settings(settings: Settings) -> ProjectorSettings:

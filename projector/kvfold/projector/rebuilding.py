@@ -65,12 +65,17 @@ class RebuildLook:
 
 
 def begin_rebuild(
-    connection: Connection[Any], log: Log, *, to_position: Mapping[int, int] | None = None
+    connection: Connection[Any],
+    log: Log,
+    *,
+    to_position: Mapping[int, int] | None = None,
+    checkpoint: Mapping[int, int] | None = None,
 ) -> Rebuild:
     """Makes the generation of a rebuild, or finds the one that was begun with the same options.
 
     `to_position` has the last offset to cover, by partition; a partition that it does not name goes to the log's end. A
     rebuild that stands where its option told it to may be sent on, to a later position or to follow the log.
+    `checkpoint` has the next offsets that it will be filled up to before anything is folded.
 
     Raises:
         GenerationStateError: one with other options is under way.
@@ -96,7 +101,8 @@ def begin_rebuild(
             begun = found
         else:
             begun = _sent_on(connection, found, wanted, targets)
-        _check_start(next_offsets(connection, begun.generation), bounds)
+        offsets = next_offsets(connection, begun.generation)
+        _check_start({p: max(offset, (checkpoint or {}).get(p, 0)) for p, offset in offsets.items()}, bounds)
     return begun
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from psycopg import Connection
 
 from kvfold.log.port import Log
+from kvfold.projector.checkpoint import Checkpoint, load_checkpoint
 from kvfold.projector.comparison import Comparison, Difference, Sides, TableContent, Tell, horizons
 from kvfold.projector.generations import serving_generation
 from kvfold.projector.replaying import next_offsets
@@ -59,10 +60,12 @@ class Verification:
 class VerifyOptions:
     """`at`: last offsets to cover, by partition, at most what is folded; partitions that are not named, and None: what is
     folded now. `rate`: records folded, and rows compared, a second; None = as fast as it goes.
+    `checkpoint`: where the fold begins, instead of the log's start.
     """
 
     at: Mapping[int, int] | None = None
     rate: float | None = None
+    checkpoint: Checkpoint | None = None
 
 
 def verify(
@@ -116,7 +119,11 @@ def compared_with_a_fold(
     drop_orphans(connection)
     serving = serving_generation(connection)
     until = _until(connection, serving, options.at)
+    if options.checkpoint is not None:
+        options.checkpoint.check(log.describe(), log.bounds(range(len(until))))
     with scratch_generation(connection) as scratch:
+        if options.checkpoint is not None:
+            load_checkpoint(connection, scratch, options.checkpoint)
         sides = Sides(log, dsn, connection, serving, scratch, options.rate, settings, tell, should_stop)
         sides.fold(until)
         comparison = Comparison(sides, until, tell_scope)

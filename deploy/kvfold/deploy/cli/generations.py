@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,9 +35,21 @@ _WORKERS_MAX = 64
 @click.option(
     "--to-position", metavar="POSITIONS", help="Stop there, such as 0:12,3:1042, each the last one covered."
 )
+@click.option(
+    "--from-checkpoint",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Begin from this file of `kvfold checkpoint write`, instead of the log's start.",
+)
 @click.option("--cancel", is_flag=True, help="Throw away the rebuild that was begun and not finished.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def rebuild(workers: int, rate: float | None, to_position: str | None, cancel: bool, as_json: bool) -> None:
+def rebuild(
+    workers: int,
+    rate: float | None,
+    to_position: str | None,
+    from_checkpoint: Path | None,
+    cancel: bool,
+    as_json: bool,
+) -> None:
     """Fold the log from its start into a new generation, beside the one that serves.
 
     Reads and writes go on meanwhile. Every decision is compared with the recorded one; a difference stops the rebuild and
@@ -61,7 +74,7 @@ def rebuild(workers: int, rate: float | None, to_position: str | None, cancel: b
             if cancel:
                 generation = cancel_rebuild(settings, stop)
             else:
-                options = RebuildOptions(workers, rate, to_position)
+                options = RebuildOptions(workers, rate, to_position, from_checkpoint)
                 with progress_of("records") as tell:
                     generation = run_rebuild(settings, options, stop, tell=tell).generation
         except CancelledError as stopped:

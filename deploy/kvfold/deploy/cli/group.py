@@ -36,6 +36,7 @@ EXIT_UNAVAILABLE: Final = 3
 _COMMANDS: Final = {
     "bench": "kvfold.deploy.bench.command:bench",
     "capsule": "kvfold.deploy.cli.capsule:capsule",
+    "checkpoint": "kvfold.deploy.cli.checkpoint:checkpoint",
     "delete": "kvfold.deploy.cli.entries:delete",
     "dev": "kvfold.deploy.cli.servers:dev",
     "drop": "kvfold.deploy.cli.generations:drop",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,9 +25,16 @@ __all__ = ["verification_data", "verify"]
     help="Compare there, such as 0:12,3:1042, each the last one covered; what is not named where it is now.",
 )
 @click.option("--rate", type=click.FloatRange(min=1.0), help="At most so many records or rows a second.")
+@click.option(
+    "--from-checkpoint",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Fold from this file of `kvfold checkpoint write` on, instead of from the log's start.",
+)
 @click.option("--scopes", is_flag=True, help="Print the digest of each scope in each table, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (a line each, with --scopes).")
-def verify(at: str | None, rate: float | None, scopes: bool, as_json: bool) -> None:
+def verify(
+    at: str | None, rate: float | None, from_checkpoint: Path | None, scopes: bool, as_json: bool
+) -> None:
     """Compare the serving projection with a fresh fold of the log; exit code 1 if a row differs.
 
     Folds the log into tables of its own and compares every row's digest at one position, while reads and writes go on. What
@@ -53,7 +61,15 @@ def verify(at: str | None, rate: float | None, scopes: bool, as_json: bool) -> N
             with progress_of("records") as tell:
                 positions = None if at is None else parse_positions(at)
                 told = tell_scope if scopes else None
-                result = run_verify(settings, stop, at=positions, rate=rate, tell=tell, tell_scope=told)
+                result = run_verify(
+                    settings,
+                    stop,
+                    at=positions,
+                    rate=rate,
+                    checkpoint=from_checkpoint,
+                    tell=tell,
+                    tell_scope=told,
+                )
         except CancelledError as stopped:
             fail(str(stopped), EXIT_REFUSED)
     click.echo(json.dumps(verification_data(result)) if as_json else _text(result))
