@@ -21,7 +21,7 @@ from kvfold.deploy.operating import connected, operated, operated_dsn
 from kvfold.deploy.stopping import StopRequest
 from kvfold.log.port import Log
 from kvfold.log.settings import Settings
-from kvfold.projector.checkpoint import clear_generation, load_checkpoint, read_checkpoint
+from kvfold.projector.checkpoint import Checkpoint, clear_generation, load_checkpoint, read_checkpoint
 from kvfold.projector.comparing import DecisionComparison, DecisionsDifferError
 from kvfold.projector.dropping import drop_generation
 from kvfold.projector.generations import GenerationStateError
@@ -38,6 +38,7 @@ _log = structlog.get_logger(__name__)
 _LOOK_S: Final = 0.2
 _NAMED_EVERY_S: Final = 5.0
 _STOP_WAIT_S: Final = 20.0
+_BEGIN_LOCK: Final = 0x6B7662  # with the generation's number: whoever holds it fills the generation
 _COMPARISON_TIMEOUT_MS: Final = 60_000
 
 Tell = Callable[[str, int, int | None], None]
@@ -82,16 +83,9 @@ def run_rebuild(
         rebuild = begin_rebuild(connection, log, to_position=positions, checkpoint=offsets)
         _log.info("rebuild begun", generation=rebuild.generation, resumed=rebuild.resumed)
         watch = _Watch(operated_dsn(settings), connection, log, rebuild, stop, tell)
-        if watch.look().state == "created":
-            # Nothing is folded yet: what is there was left by a load that was interrupted.
-            if begin is None:
-                clear_generation(connection, rebuild.generation)
-            else:
-                tell("loading", 0, None)
-                load_checkpoint(connection, rebuild.generation, begin)
-        if watch.look().state in ("created", "replaying"):
+        watch.begin(begin)
+        if watch.look().state == "replaying":
             watch.forget_old_pauses()
-            move_on(connection, rebuild.generation, before="created", after="replaying")
             with _workers(settings, options, rebuild) as workers:
                 watch.replay(workers)
             watch.compare(rebuild.targets)
@@ -155,6 +149,29 @@ class _Watch:
         if found is None:
             raise RebuildStoppedError(f"generation {generation} was cancelled", code="cancelled")
         return found
+
+    def begin(self, checkpoint: Checkpoint | None) -> None:
+        """Fills the generation from the checkpoint, if there is one, before anything is folded into it.
+
+        One command at a time, under a lock: one that comes later finds the state moved on, or what an interrupted load has
+        left, and clears that first.
+        """
+        generation = self._rebuild.generation
+        lock = (_BEGIN_LOCK, generation)
+        while self._connection.execute("SELECT pg_try_advisory_lock(%s, %s)", lock).fetchone() != (True,):
+            self.look()
+            self._stop.wait(_LOOK_S)
+        try:
+            if self.look().state != "created":
+                return
+            if checkpoint is None:
+                clear_generation(self._connection, generation)
+            else:
+                self._tell("loading", 0, None)
+                load_checkpoint(self._connection, generation, checkpoint)
+            move_on(self._connection, generation, before="created", after="replaying")
+        finally:
+            self._connection.execute("SELECT pg_advisory_unlock(%s, %s)", lock)
 
     def forget_old_pauses(self) -> None:
         """What stopped an earlier run is tried again; a partition that does not go on pauses anew."""
