@@ -64,11 +64,11 @@ def test_the_value_route(document: dict[str, Any]) -> None:
 
 
 def test_a_collection_and_its_key_share_one_path(document: dict[str, Any]) -> None:
-    operation = document["paths"]["/v1/instances/{id}/kv"]["get"]
-    (key,) = [p for p in operation["parameters"] if p["name"] == "key"]
-    assert not key["required"]
-    shared = document["paths"]["/deployments/{id}/kv/{namespace}"]["get"]["parameters"]
-    assert [p["required"] for p in shared if p["name"] == "key"] == [True]
+    for collection in ("/v1/instances/{id}/kv", "/deployments/{id}/kv/{namespace}"):
+        (key,) = [p for p in document["paths"][collection]["get"]["parameters"] if p["name"] == "key"]
+        assert not key["required"]
+    alone = document["paths"]["/v1/capsules/{principal}/{capsule_id}/kv"]["get"]["parameters"]
+    assert [p["required"] for p in alone if p["name"] == "key"] == [True]
 
 
 def test_its_schemas_are_schemas_and_its_references_lead_somewhere(document: dict[str, Any]) -> None:
