@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from kvfold.log.memory import MemoryLog
-from kvfold.projector.batch import needs, prepare, project
+from kvfold.projector.batch import prepare, project
 from kvfold.projector.memory_store import MemoryStore
+from kvfold.projector.needs import needs
 from kvfold.projector.partition import PartitionFold
 from kvfold.projector.store import FencedError, ProjectionStore
 from kvfold.schemas.record import Record

@@ -19,13 +19,6 @@ from kvfold.producers.orchestration import OrchestrationClient
 from kvfold.producers.producer import Producer
 from kvfold.reads.executor import Reader, read_pool
 from kvfold.reads.waiting import Waiter
-from kvfold.schemas.bodies import (
-    CustomStatusUpdated,
-    KeyValueCleared,
-    KeyValueSet,
-    OrchestrationCompleted,
-    OrchestrationContinuedAsNew,
-)
 from kvfold.schemas.errors import (
     ConflictError,
     InvalidError,
@@ -34,6 +27,13 @@ from kvfold.schemas.errors import (
     RejectedError,
 )
 from kvfold.schemas.limits import CAPSULE_VALUE_BYTES_MAX
+from kvfold.schemas.orchestration import (
+    CustomStatusUpdated,
+    KeyValueCleared,
+    KeyValueSet,
+    OrchestrationCompleted,
+    OrchestrationContinuedAsNew,
+)
 from kvfold.schemas.outcome import DecisionStatus
 from kvfold.schemas.position import Position
 from support.projectors import postgres_log, running_projector

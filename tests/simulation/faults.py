@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kvfold.projector.batch import Batch, Loaded, Needs
+from kvfold.projector.batch import Batch, Loaded
 from kvfold.projector.memory_store import MemoryStore
+from kvfold.projector.needs import Needs
 from kvfold.projector.store import FencedError
 from kvfold.projector.tables import PartitionState, Row
 from kvfold.schemas.errors import StoreUnavailableError

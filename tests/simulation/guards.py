@@ -12,8 +12,9 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from kvfold.projector import batch, fold, partition
-from kvfold.projector.batch import Batch, Step, _Projection
+from kvfold.projector.batch import Batch, _Projection
 from kvfold.projector.memory_store import MemoryStore
+from kvfold.projector.needs import Step
 from kvfold.projector.partition import PartitionFold
 from kvfold.projector.store import ProjectionStore
 from kvfold.projector.tables import DeploymentScope

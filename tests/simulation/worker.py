@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kvfold.log.memory import MemoryLog
 from kvfold.projector import batch as core
-from kvfold.projector.batch import Step
+from kvfold.projector.needs import Step
 from kvfold.projector.partition import PartitionFold, check_take_over
 from kvfold.projector.store import FencedError
 from kvfold.schemas.errors import StoreUnavailableError

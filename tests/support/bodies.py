@@ -20,6 +20,16 @@ def _batch(*operations: str, conditions: str = "[]") -> str:
 
 _DELETE: Final = '{"kind":"delete","key":"k"}'
 _HASH: Final = "sha256:" + "0a" * 32
+_RETRY: Final = '{"attempts_max":3,"delay_ms":10,"factor":2,"delay_ms_max":100,"total_ms":1000}'
+
+
+def _turn(*events: str, consumed: str = "[]") -> str:
+    fields = '"incarnation":0,"execution_id":1,"history_length":0,"worker":"w","seen":0'
+    return f'{{{fields},"consumed":{consumed},"events":[{",".join(events)}]}}'
+
+
+def _answer(more: str = "") -> str:
+    return '{"incarnation":0,"execution_id":1,"event_id":1' + (f",{more}" if more else "") + "}"
 
 
 ACCEPTED: Final[dict[str, list[str]]] = {
@@ -64,7 +74,39 @@ ACCEPTED: Final[dict[str, list[str]]] = {
         '{"before":1,"execution_ids":[3,1,1]}',
         f'{{"before":{_MAX},"execution_ids":[{",".join(map(str, range(1, 10_001)))}]}}',
     ],
-    "kvfold.orchestration.instance-deleted.v1": ["{}", '{"incarnation":null}', '{"incarnation":0}'],
+    "kvfold.orchestration.instance-deleted.v1": [
+        "{}",
+        '{"incarnation":null}',
+        '{"incarnation":0}',
+        f'{{"parent":{_PARENT}}}',
+    ],
+    "kvfold.orchestration.turn.v1": [
+        _turn(),
+        _turn(consumed="[3,2]"),
+        _turn('{"kind":"KeyValueSet","key":"k","value":"v"}', '{"kind":"OrchestrationCompleted","output":1}'),
+        _turn('{"kind":"ActivityScheduled","name":"a"}', '{"kind":"TimerCreated","due_ms":0}'),
+        _turn(f'{{"kind":"ActivityScheduled","name":"a","input":[1],"retry":{_RETRY},"attempt_ms":1}}'),
+        _turn('{"kind":"ChildScheduled","instance_id":"c","name":"n","input":null}'),
+        _turn('{"kind":"OrchestrationFailed","error":"e","reason":"cancelled"}'),
+        _turn('{"kind":"OrchestrationContinuedAsNew"}'),
+    ],
+    "kvfold.orchestration.activity-completed.v1": [
+        _answer('"attempt":1'),
+        _answer('"attempt":2,"result":{}'),
+    ],
+    "kvfold.orchestration.activity-failed.v1": [_answer('"attempt":1,"error":"","retryable":false')],
+    "kvfold.orchestration.timer-fired.v1": [_answer()],
+    "kvfold.orchestration.child-completed.v1": [_answer(), _answer('"output":[null]')],
+    "kvfold.orchestration.child-failed.v1": [_answer('"error":"e"')],
+    "kvfold.orchestration.event-raised.v1": ['{"name":"n"}', '{"name":"n","data":{"a":1}}'],
+    "kvfold.orchestration.cancel-requested.v1": [
+        "{}",
+        '{"incarnation":0,"execution_id":1,"reason":"r"}',
+        '{"incarnation":null,"execution_id":null}',
+    ],
+    "kvfold.orchestration.delivered.v1": [
+        _answer(f'"kind":"{kind}"') for kind in ("start", "completed", "failed", "delete")
+    ],
 }
 
 REFUSED: Final[dict[str, list[str]]] = {
@@ -189,6 +231,29 @@ REFUSED: Final[dict[str, list[str]]] = {
         '{"before":1,"after":1}',
         f'{{"before":1,"execution_ids":[{",".join(["1"] * 10_001)}]}}',
     ],
+    "kvfold.orchestration.turn.v1": [
+        "{}",
+        "[]",
+        _turn().replace('"seen":0', '"seen":-1'),
+        _turn().replace('"worker":"w"', '"worker":1'),
+        _turn(consumed='["1"]'),
+        _turn(consumed="[1.5]"),
+        _turn('{"kind":"ActivityScheduled"}'),
+        _turn('{"kind":"ActivityScheduled","name":"a","attempt_ms":0}'),
+        _turn('{"kind":"ActivityScheduled","name":"a","retry":{"attempts_max":0}}'),
+        _turn('{"kind":"TimerCreated","due_ms":-1}'),
+        _turn('{"kind":"ChildScheduled","instance_id":"c"}'),
+        _turn('{"kind":"OrchestrationFailed","error":"e","reason":"other"}'),
+        _turn(*['{"kind":"KeyValuesCleared"}'] * 10_001),
+    ],
+    "kvfold.orchestration.activity-completed.v1": [_answer(), _answer('"attempt":0')],
+    "kvfold.orchestration.activity-failed.v1": [_answer('"attempt":1'), _answer('"attempt":1,"error":1')],
+    "kvfold.orchestration.timer-fired.v1": ["{}", _answer('"attempt":1'), _answer().replace(":1}", ":0}")],
+    "kvfold.orchestration.child-completed.v1": ["{}", _answer('"result":1')],
+    "kvfold.orchestration.child-failed.v1": [_answer(), _answer('"error":null')],
+    "kvfold.orchestration.event-raised.v1": ["{}", '{"name":1}', '{"name":"n","value":1}'],
+    "kvfold.orchestration.cancel-requested.v1": ['{"incarnation":-1}', '{"reason":null}'],
+    "kvfold.orchestration.delivered.v1": [_answer(), _answer('"kind":"other"')],
     "kvfold.orchestration.instance-deleted.v1": [
         "[]",
         '{"incarnation":-1}',

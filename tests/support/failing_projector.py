@@ -21,7 +21,8 @@ from typing import Any, Final
 
 from kvfold.deploy.cli import main
 from kvfold.projector import generation_run, postgres_store
-from kvfold.projector.batch import Batch, Loaded, Needs
+from kvfold.projector.batch import Batch, Loaded
+from kvfold.projector.needs import Needs
 from kvfold.projector.postgres_store import PostgresStore
 
 __all__ = ["BOUNDARIES", "failpoint"]

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from kvfold.projector.batch import Step, cut, needs, prepare, project
+from kvfold.projector.batch import prepare, project
 from kvfold.projector.memory_store import MemoryStore
+from kvfold.projector.needs import Step, cut, needs
 from kvfold.projector.tables import TABLES, DecisionRow, PartitionState, Row
 from kvfold.schemas.codec import encode
 from kvfold.schemas.mutation import Mutation

@@ -21,6 +21,7 @@ __all__ = [
     "DEPLOYMENT",
     "INSTANCE",
     "SNAPSHOT",
+    "answer",
     "batch_delete",
     "batch_set",
     "capsule_batch",
@@ -44,9 +45,11 @@ __all__ = [
     "keys_cleared",
     "mutation_id",
     "namespace_cleared",
+    "orchestration_record",
     "raw_record",
     "record_of",
     "scope_in",
+    "turn",
     "undeployed",
 ]
 
@@ -273,6 +276,51 @@ def instance_deleted(
     """`orchestration.instance-deleted`."""
     body = {} if incarnation is None else {"incarnation": incarnation}
     return _mutation("orchestration.instance-deleted", scope, id_, body=encode_json(body))
+
+
+def orchestration_record(
+    verb: str, body: Mapping[str, object], *, scope: str = INSTANCE, id_: str | None = None
+) -> Mutation:
+    """An orchestration mutation with this body: `orchestration_record("event-raised", {"name": "go"})`."""
+    return _mutation(f"orchestration.{verb}", scope, id_, body=encode_json(body))
+
+
+def turn(
+    *events: Mapping[str, object],
+    length: int = 0,
+    consumed: Iterable[int] = (),
+    seen: int = 0,
+    incarnation: int = 0,
+    execution: int = 1,
+    worker: str = "w1",
+    scope: str = INSTANCE,
+    id_: str | None = None,
+) -> Mutation:
+    """`orchestration.turn`."""
+    body: dict[str, object] = {
+        "incarnation": incarnation,
+        "execution_id": execution,
+        "history_length": length,
+        "worker": worker,
+        "seen": seen,
+        "consumed": list(consumed),
+        "events": list(events),
+    }
+    return orchestration_record("turn", body, scope=scope, id_=id_)
+
+
+def answer(
+    verb: str,
+    event_id: int,
+    *,
+    incarnation: int = 0,
+    execution: int = 1,
+    scope: str = INSTANCE,
+    **more: object,
+) -> Mutation:
+    """What answers event `event_id`: `answer("activity-completed", 1, attempt=1, result="r")`."""
+    body = {"incarnation": incarnation, "execution_id": execution, "event_id": event_id} | more
+    return orchestration_record(verb, body, scope=scope)
 
 
 def format_raised(

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kvfold.projector.batch import Loaded, cut, needs, prepare, project, record_digest
+from kvfold.projector.batch import Loaded, prepare, project, record_digest
 from kvfold.projector.memory_store import MemoryStore
+from kvfold.projector.needs import cut, needs
 from kvfold.projector.tables import PartitionState
 from kvfold.schemas.limits import DEDUPE_WINDOW_MS
 from kvfold.schemas.mutation import Mutation

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from kvfold.schemas import bodies
+from kvfold.schemas import bodies, orchestration
 from kvfold.schemas.bodies import MisshapenBodyError, UnknownEventKindError, parse_body
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.types import MUTATION_TYPES, BodyKind
@@ -15,16 +15,23 @@ from support.bodies import ACCEPTED, REFUSED
 __all__: list[str] = []
 
 
-def test_every_implemented_json_type_has_a_model_and_examples() -> None:
-    implemented = {
-        row.name for row in MUTATION_TYPES.values() if row.implemented and row.body is BodyKind.JSON
-    }
-    assert set(bodies.BODY_MODELS) == implemented == set(ACCEPTED) == set(REFUSED)
+def test_every_json_type_has_a_model_and_examples() -> None:
+    types = {row.name for row in MUTATION_TYPES.values() if row.body is BodyKind.JSON}
+    assert set(bodies.BODY_MODELS) == types == set(ACCEPTED) == set(REFUSED)
 
 
 def test_the_set_of_event_kinds_is_the_union_of_the_models() -> None:
-    union = get_args(get_args(bodies.Event)[0])
-    assert {get_args(model.model_fields["kind"].annotation)[0] for model in union} == bodies.EVENT_KINDS
+    union = get_args(get_args(orchestration.Event)[0])
+    assert {
+        get_args(model.model_fields["kind"].annotation)[0] for model in union
+    } == orchestration.EVENT_KINDS
+
+
+def test_the_set_of_turn_event_kinds_is_the_union_of_the_models() -> None:
+    union = get_args(get_args(orchestration.TurnEvent)[0])
+    assert {get_args(model.model_fields["kind"].annotation)[0] for model in union} == (
+        orchestration.TURN_EVENT_KINDS
+    )
 
 
 @pytest.mark.parametrize(("type_", "body"), [(t, b) for t, many in ACCEPTED.items() for b in many])
@@ -41,10 +48,10 @@ def test_refused(type_: str, body: str) -> None:
 
 def test_defaults() -> None:
     started = parse_body("kvfold.orchestration.started.v1", b'{"name":"n"}')
-    assert isinstance(started, bodies.Started)
+    assert isinstance(started, orchestration.Started)
     assert (started.mode, started.input, started.parent) == ("runtime", None, None)
     pruned = parse_body("kvfold.orchestration.executions-pruned.v1", b'{"execution_ids":[2,1,2]}')
-    assert isinstance(pruned, bodies.ExecutionsPruned) and pruned.keep_values is False
+    assert isinstance(pruned, orchestration.ExecutionsPruned) and pruned.keep_values is False
 
 
 @pytest.mark.parametrize("kind", ["ActivityScheduled", "", "keyvalueset", "KeyValueSet ", "x" * 99])

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kvfold.projector.batch import cut, prepare
+from kvfold.projector.batch import prepare
+from kvfold.projector.needs import cut
 from kvfold.schemas.limits import BATCH_KEYS_MAX, CAPSULE_BATCH_OPERATIONS_MAX, JSON_BODY_BYTES_MAX
 from kvfold.schemas.strict_json import encode_json
 from support.given import applied, conflict, given, rejected

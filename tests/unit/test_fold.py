@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kvfold.projector.changes import Changes, RangeRemoval
 from kvfold.projector.decide.dispatch import decide
 from kvfold.projector.decide.state import (
     CapsuleState,
@@ -15,7 +16,7 @@ from kvfold.projector.decide.state import (
     ScopeState,
     SystemState,
 )
-from kvfold.projector.fold import Changes, RangeRemoval, fold
+from kvfold.projector.fold import fold
 from kvfold.projector.tables import CapsuleScope, DeploymentScope
 from kvfold.schemas.form import Formed, check_form
 from kvfold.schemas.mutation import Mutation

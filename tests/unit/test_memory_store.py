@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvfold.projector.batch import needs, prepare, project
+from kvfold.projector.batch import prepare, project
 from kvfold.projector.memory_store import MemoryStore
+from kvfold.projector.needs import needs
 from kvfold.projector.store import FencedError
 from kvfold.projector.tables import TABLES
 from support.given import fold_all, given, snapshot

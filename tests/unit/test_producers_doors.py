@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from kvfold.producers import mutations
 from kvfold.producers.doors import admit, check_tier
-from kvfold.schemas.bodies import KeyValueSet, OrchestrationCompleted
 from kvfold.schemas.codec import decode
 from kvfold.schemas.errors import InvalidError, KvfoldError, UnavailableError
 from kvfold.schemas.limits import CAPSULE_VALUE_BYTES_MAX, DEPLOYMENT_VALUE_BYTES_MAX
 from kvfold.schemas.mutation import Mutation
+from kvfold.schemas.orchestration import KeyValueSet, OrchestrationCompleted
 from kvfold.schemas.outcome import REJECTION_CODES
 from kvfold.schemas.precondition import ABSENT, PRESENT, Precondition
 from kvfold.schemas.record import Record

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvfold.projector.batch import needs, prepare, project
+from kvfold.projector.batch import prepare, project
 from kvfold.projector.memory_store import MemoryStore
+from kvfold.projector.needs import needs
 from kvfold.projector.tables import DecisionRow
 from kvfold.schemas.form import Formed
 from kvfold.schemas.outcome import CONFLICT_CODES, REJECTION_CODES

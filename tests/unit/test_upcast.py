@@ -7,7 +7,8 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from kvfold.projector.decide.orchestration import pruned_executions
-from kvfold.schemas.bodies import BODY_MODELS, ExecutionsPruned, ExecutionsPrunedV2, parse_body
+from kvfold.schemas.bodies import BODY_MODELS, parse_body
+from kvfold.schemas.orchestration import ExecutionsPruned, ExecutionsPrunedV2
 from kvfold.schemas.upcast import upcast
 from support.bodies import ACCEPTED
 from support.given import applied, conflict, given, rejected

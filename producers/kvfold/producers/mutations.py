@@ -11,16 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
-from kvfold.schemas.bodies import (
-    Body,
-    Event,
-    ExecutionsPruned,
-    ExecutionsPrunedV2,
-    InstanceDeleted,
-    QuotaSet,
-)
+from kvfold.schemas.bodies import QuotaSet
+from kvfold.schemas.body import Body
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.mutation import Mutation
+from kvfold.schemas.orchestration import Event, ExecutionsPruned, ExecutionsPrunedV2, InstanceDeleted
 from kvfold.schemas.precondition import ANY, Precondition
 from kvfold.schemas.strict_json import encode_json
 

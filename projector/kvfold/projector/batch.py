@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kvfold.projector.changes import Changes, RangeRemoval, keys_changed
 from kvfold.projector.decide.dispatch import decide
 from kvfold.projector.decide.state import (
     CapsuleState,
@@ -28,26 +29,40 @@ from kvfold.projector.decide.state import (
     ScopeState,
     SystemState,
 )
-from kvfold.projector.fold import Changes, RangeRemoval, fold, keys_changed
+from kvfold.projector.fold import fold, has_effect
+from kvfold.projector.needs import Step, batch_keys
 from kvfold.projector.tables import (
     TABLES,
     CapsuleEntry,
     CapsuleScope,
+    Child,
     DecisionRow,
     DeploymentEntry,
     DeploymentScope,
     Execution,
+    InboxMessage,
     Instance,
     KvEntry,
     MutationId,
+    OutboxMessage,
     PartitionState,
+    Queue,
     Row,
+    Task,
 )
-from kvfold.schemas.bodies import CapsuleBatch, ExecutionsPrunedV2, FormatRaised
+from kvfold.schemas.bodies import CapsuleBatch, FormatRaised
 from kvfold.schemas.codec import fingerprint
 from kvfold.schemas.form import Formed, Unformed, below_level, check_form, rejected
-from kvfold.schemas.limits import BATCH_KEYS_MAX, DEDUPE_WINDOW_MS, DETAIL_CHARS_MAX
-from kvfold.schemas.outcome import Decision, DecisionStatus
+from kvfold.schemas.limits import DEDUPE_WINDOW_MS, DETAIL_CHARS_MAX
+from kvfold.schemas.orchestration import (
+    ActivityCompleted,
+    ActivityFailed,
+    ChildCompleted,
+    ChildFailed,
+    Delivered,
+    TimerFired,
+)
+from kvfold.schemas.outcome import Decision
 from kvfold.schemas.record import Record
 from kvfold.schemas.rules import is_secret, validate
 from kvfold.schemas.types import FORMAT_LEVEL, Family
@@ -56,22 +71,16 @@ __all__ = [
     "Batch",
     "FormatAheadError",
     "Loaded",
-    "Needs",
-    "RangeNeed",
     "SeenId",
-    "Step",
     "check_level",
-    "cut",
-    "needs",
     "prepare",
     "project",
     "record_digest",
 ]
 
 # Scope, mutation id, type, namespace, subject, actor: the columns of a decision that say what was asked for.
+_SWEPT = frozenset({"orchestration_task", "orchestration_inbox"})
 _What = tuple[str | None, str | None, str | None, str | None, str | None, str | None]
-Step = tuple[Record, Formed | Unformed]
-"""A record with the judgement of its form, which needs no state and is made once."""
 
 
 class FormatAheadError(Exception):
@@ -80,29 +89,6 @@ class FormatAheadError(Exception):
     def __init__(self, what: str, level: int, offset: int) -> None:
         super().__init__(f"{what} {level}; this release knows {FORMAT_LEVEL}")
         self.offset = offset
-
-
-@dataclass(frozen=True, slots=True)
-class RangeNeed:
-    """What a range mutation asks the store to count: entries of a table under a prefix, or an instance's executions."""
-
-    table: str
-    scope: str
-    prefix: str | None = None
-
-
-@dataclass(slots=True)
-class Needs:
-    """Keys of what a batch touches. `range` is set in a batch of one range mutation."""
-
-    ids: set[tuple[str, str]] = field(default_factory=set)
-    capsule_keys: set[tuple[str, str]] = field(default_factory=set)
-    capsule_scopes: set[str] = field(default_factory=set)
-    deployment_keys: set[tuple[str, str, str]] = field(default_factory=set)
-    deployment_scopes: set[str] = field(default_factory=set)
-    restored_scopes: set[str] = field(default_factory=set)
-    instances: set[str] = field(default_factory=set)
-    range: RangeNeed | None = None
 
 
 class SeenId(NamedTuple):
@@ -128,6 +114,11 @@ class Loaded:
     instances: dict[str, Instance] = field(default_factory=dict)
     executions: dict[str, Execution] = field(default_factory=dict)
     kv: dict[str, dict[str, KvEntry]] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    messages: dict[str, dict[int, InboxMessage]] = field(default_factory=dict)
+    tasks: dict[str, dict[tuple[int, int], Task]] = field(default_factory=dict)
+    outgoing: dict[tuple[str, int, int, int, str], OutboxMessage] = field(default_factory=dict)
+    children: tuple[Child, ...] = ()
     range: RangeTotals = field(default_factory=RangeTotals)
     execution_ids: frozenset[int] = frozenset()
 
@@ -139,6 +130,7 @@ class Batch:
     - `puts`: rows that are current after the batch; `removals`: keys that are gone.
     - `superseded`: keys whose row from before the batch moves to the table's history, with its `valid_to`.
     - `additions`: rows to insert: decisions, events, and history rows that began and ended within the batch.
+    - `sweeps`: scopes of which every row from before the batch is gone; `puts` holds what came after.
     - `ranges`: removals to be carried out server-side, with `range_valid_to` for the history.
     - `state`: the partition's state afterwards, for the offset row.
     """
@@ -150,6 +142,7 @@ class Batch:
     removals: dict[str, dict[Row, None]] = field(default_factory=dict)
     superseded: dict[str, dict[Row, int]] = field(default_factory=dict)
     additions: dict[str, list[Row]] = field(default_factory=dict)
+    sweeps: dict[str, dict[str, None]] = field(default_factory=dict)
     ranges: tuple[RangeRemoval, ...] = ()
     range_valid_to: int = 0
 
@@ -162,69 +155,6 @@ class Batch:
 def prepare(records: Iterable[Record], partition_count: int) -> list[Step]:
     """Judges the form of each record; needs no state, so it can run ahead of the fold."""
     return [(record, check_form(record, partition_count)) for record in records]
-
-
-def cut(steps: Sequence[Step]) -> Iterable[Sequence[Step]]:
-    """Cuts steps into batches such that each range mutation stands alone, and none touches too many keys."""
-    begin = touched = 0
-    for index, (_, formed) in enumerate(steps):
-        if isinstance(formed, Unformed):
-            continue
-        if formed.type.is_range:
-            if begin < index:
-                yield steps[begin:index]
-            yield steps[index : index + 1]
-            begin, touched = index + 1, 0
-        elif isinstance(formed.body, CapsuleBatch):
-            keys = len(_batch_keys(formed.body))
-            if touched and touched + keys > BATCH_KEYS_MAX:
-                yield steps[begin:index]
-                begin, touched = index, 0
-            touched += keys
-    if begin < len(steps):
-        yield steps[begin:]
-
-
-def needs(steps: Sequence[Step]) -> Needs:
-    """What a batch (one that `cut` gave) touches."""
-    result = Needs()
-    for _, formed in steps:
-        if isinstance(formed, Unformed):
-            continue
-        mutation = formed.mutation
-        result.ids.add((mutation.scope, mutation.id))
-        match formed.type.family:
-            case Family.CAPSULE:
-                result.capsule_scopes.add(mutation.scope)
-                if mutation.subject is not None and "\x00" in mutation.subject:
-                    # Invalid, and nothing that a store could be asked for: Postgres text holds no NUL.
-                    continue
-                if formed.type.is_range:
-                    result.range = RangeNeed("capsule_entry", mutation.scope, mutation.subject)
-                elif mutation.subject is not None:
-                    result.capsule_keys.add((mutation.scope, mutation.subject))
-                elif isinstance(formed.body, CapsuleBatch):
-                    result.capsule_keys.update((mutation.scope, key) for key in _batch_keys(formed.body))
-            case Family.DEPLOYMENT:
-                result.deployment_scopes.add(mutation.scope)
-                if formed.type.is_restore:
-                    result.restored_scopes.add(mutation.scope)
-                if formed.type.is_range:
-                    result.range = RangeNeed("deployment_entry", mutation.scope)
-                elif mutation.subject is not None and "\x00" not in mutation.subject:
-                    assert mutation.namespace is not None
-                    result.deployment_keys.add((mutation.scope, mutation.namespace, mutation.subject))
-            case Family.ORCHESTRATION:
-                result.instances.add(mutation.scope)
-                if isinstance(formed.body, ExecutionsPrunedV2):
-                    result.range = RangeNeed("orchestration_execution", mutation.scope)
-            case Family.SYSTEM:
-                pass
-    return result
-
-
-def _batch_keys(batch: CapsuleBatch) -> set[str]:
-    return {item.key for item in (*batch.conditions, *batch.operations)}
 
 
 def project(steps: Sequence[Step], loaded: Loaded, *, partition: int, offset_next: int) -> Batch:
@@ -261,7 +191,7 @@ def check_level(state: PartitionState) -> None:
 class _Projection:
     """One run of `project`: the batch so far, and the state as the records before have left it."""
 
-    __slots__ = ("_batch", "_format_level", "_loaded", "_time_ms", "_written")
+    __slots__ = ("_awaited", "_batch", "_format_level", "_loaded", "_time_ms", "_written")
 
     def __init__(self, batch: Batch, loaded: Loaded) -> None:
         self._batch = batch
@@ -270,6 +200,8 @@ class _Projection:
         self._format_level = loaded.partition.format_level
         # Rows of tables with history that this batch wrote: they move to history from here, not server-side.
         self._written: dict[tuple[str, Row], Row] = {}
+        # Keys of this batch's rows in the tables that are swept by scope.
+        self._awaited: dict[tuple[str, str], dict[Row, None]] = {}
 
     def state(self, last: Record | None, offset_next: int) -> PartitionState:
         """The partition's state after the last record, reading going on from `offset_next`."""
@@ -317,12 +249,12 @@ class _Projection:
             ] = None
         decision, keys = validate(formed), None
         if decision is None:
-            scope_state = self._scope_state(formed)
+            scope_state = self._scope_state(formed, place)
             decision = decide(scope_state, formed)
-            if decision.status is DecisionStatus.APPLIED:
+            if has_effect(formed, decision):
                 self._check_level(formed, record)
                 changes = fold(scope_state, formed, decision, place)
-                self._apply(changes, place)
+                self._apply(mutation.scope, changes, place)
                 keys = None if mutation.subject is not None else keys_changed(changes)
         self._record(formed, decision, place, keys=keys)
         if decision.code == "malformed":
@@ -338,7 +270,7 @@ class _Projection:
             what = f"{record.position} raises the format level to"
             raise FormatAheadError(what, formed.body.level, record.offset)
 
-    def _scope_state(self, formed: Formed) -> ScopeState:
+    def _scope_state(self, formed: Formed, place: Place) -> ScopeState:
         loaded, mutation = self._loaded, formed.mutation
         scope = mutation.scope
         match formed.type.family:
@@ -356,21 +288,42 @@ class _Projection:
                 occupied = scope in loaded.occupied
                 return DeploymentState(kept.version_floor, entry, loaded.range, kept.restoring, occupied)
             case Family.ORCHESTRATION:
-                return OrchestrationState(
-                    loaded.instances.get(scope),
-                    loaded.kv.get(scope, {}),
-                    loaded.executions.get(scope),
-                    loaded.execution_ids,
-                )
+                return self._orchestration_state(formed, place)
             case Family.SYSTEM:
                 return SystemState(self._format_level)
 
     def _batch_entries(self, scope: str, batch: CapsuleBatch) -> dict[str, Head]:
-        found = {key: self._loaded.capsule_entries.get((scope, key)) for key in _batch_keys(batch)}
+        found = {key: self._loaded.capsule_entries.get((scope, key)) for key in batch_keys(batch)}
         return {key: head for key, head in found.items() if head is not None}
 
-    def _apply(self, changes: Changes, place: Place) -> None:
+    def _orchestration_state(self, formed: Formed, place: Place) -> OrchestrationState:
+        loaded, scope, body = self._loaded, formed.mutation.scope, formed.body
+        task, outgoing = None, None
+        match body:
+            case ActivityCompleted() | ActivityFailed() | TimerFired() | ChildCompleted() | ChildFailed():
+                task = loaded.tasks.get(scope, {}).get((body.execution_id, body.event_id))
+            case Delivered():
+                key = (scope, body.incarnation, body.execution_id, body.event_id, body.kind)
+                outgoing = loaded.outgoing.get(key)
+            case _:
+                pass
+        return OrchestrationState(
+            instance=loaded.instances.get(scope),
+            kv=loaded.kv.get(scope, {}),
+            execution=loaded.executions.get(scope),
+            executions=loaded.execution_ids,
+            queue=loaded.queues.get(scope),
+            inbox=loaded.messages.get(scope, {}),
+            task=task,
+            outgoing=outgoing,
+            children=loaded.children,
+            now_ms=place.time_ms,
+        )
+
+    def _apply(self, scope: str, changes: Changes, place: Place) -> None:
         batch = self._batch
+        for table in changes.sweeps:
+            self._sweep(table, scope)
         for table, row in changes.puts:
             spec = TABLES[table]
             key = row[: spec.key_size]
@@ -380,6 +333,8 @@ class _Projection:
             if table in batch.removals:
                 batch.removals[table].pop(key, None)
             batch.puts.setdefault(table, {})[key] = row
+            if table in _SWEPT:
+                self._awaited.setdefault((table, scope), {})[key] = None
             self._remember(row)
         for table, key in changes.removals:
             if TABLES[table].has_history:
@@ -394,6 +349,14 @@ class _Projection:
             batch.ranges, batch.range_valid_to = changes.ranges, place.offset
         if changes.format_level is not None:
             self._format_level = changes.format_level
+
+    def _sweep(self, table: str, scope: str) -> None:
+        """Every row of the scope goes: those of the batch here, those from before it by the store."""
+        for key in self._awaited.pop((table, scope), {}):
+            self._batch.puts[table].pop(key, None)
+        self._batch.sweeps.setdefault(table, {})[scope] = None
+        rows = self._loaded.tasks if table == "orchestration_task" else self._loaded.messages
+        rows.pop(scope, None)
 
     def _supersede(self, table: str, key: Row, valid_to: int) -> None:
         """The row that was current up to here moves to history: from this batch directly, else server-side."""
@@ -437,16 +400,34 @@ class _Projection:
                 loaded.executions[row.scope] = row
             case KvEntry():
                 loaded.kv.setdefault(row.scope, {})[row.key] = row
+            case Queue():
+                loaded.queues[row.scope] = row
+            case InboxMessage():
+                loaded.messages.setdefault(row.scope, {})[row.record_offset] = row
+            case Task():
+                loaded.tasks.setdefault(row.scope, {})[row.execution_id, row.event_id] = row
+            case OutboxMessage():
+                loaded.outgoing[row[:5]] = row
+            case Child():
+                pass  # asked for by a deletion only, which stands alone
             case _:
                 raise AssertionError(f"no state is kept for {type(row).__name__}")
 
     def _forget(self, table: str, key: Row) -> None:
-        loaded = self._loaded
-        if table == "capsule_entry":
-            del loaded.capsule_entries[key]  # type: ignore[arg-type]
-        else:
-            assert table == "orchestration_kv"
-            del loaded.kv[str(key[0])][str(key[1])]
+        loaded, scope = self._loaded, str(key[0])
+        match table:
+            case "capsule_entry":
+                del loaded.capsule_entries[key]  # type: ignore[arg-type]
+            case "orchestration_kv":
+                del loaded.kv[scope][str(key[1])]
+            case "orchestration_inbox":
+                loaded.messages.get(scope, {}).pop(key[1], None)  # type: ignore[call-overload]
+            case "orchestration_task":
+                del loaded.tasks[scope][key[1:]]  # type: ignore[arg-type]
+            case "orchestration_outbox":
+                del loaded.outgoing[key]  # type: ignore[arg-type]
+            case _:
+                raise AssertionError(f"no removal from {table}")
 
     def _record(
         self,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Condition, RLock
 
-from kvfold.projector.batch import Step
+from kvfold.projector.needs import Step
 from kvfold.projector.partition import PartitionFold
 from kvfold.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 

@@ -9,24 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from threading import Lock
 
-from kvfold.projector.batch import Batch, Loaded, Needs, SeenId
+from kvfold.projector.batch import Batch, Loaded, SeenId
+from kvfold.projector.changes import RangeRemoval
 from kvfold.projector.decide.state import Head, RangeTotals
-from kvfold.projector.fold import RangeRemoval
+from kvfold.projector.needs import Needs
 from kvfold.projector.store import FencedError
 from kvfold.projector.tables import (
     TABLES,
     CapsuleEntry,
     CapsuleScope,
+    Child,
     DecisionRow,
     DeploymentEntry,
     DeploymentScope,
     Execution,
+    InboxMessage,
     Instance,
     KvEntry,
     MutationId,
+    OutboxMessage,
     PartitionState,
+    Queue,
     Row,
     TableSpec,
+    Task,
 )
 from kvfold.schemas.names import utf8_length
 from kvfold.schemas.outcome import Decision, DecisionStatus
@@ -76,6 +82,9 @@ class MemoryStore:
                     self._move(TABLES[table], key, valid_to)
             for removal in batch.ranges:
                 self._remove_range(removal, batch.range_valid_to)
+            for table, scopes in batch.sweeps.items():
+                for scope in scopes:
+                    self._remove_range(RangeRemoval(table, scope), batch.range_valid_to)
             for table, removals in batch.removals.items():
                 for key in removals:
                     shared.tables[table].pop(key, None)
@@ -147,6 +156,7 @@ class _Load:
             held = {key[0] for key in self._tables["deployment_entry"]}
             loaded.occupied = {scope for scope in needs.restored_scopes if scope in held}
         self._load_instances(needs.instances, loaded)
+        self._load_messages(needs, loaded)
         self._load_range(needs, loaded)
         return loaded
 
@@ -177,6 +187,23 @@ class _Load:
             loaded.executions[scope] = execution
             rows = [row for key, row in self._tables["orchestration_kv"].items() if key[0] == scope]
             loaded.kv[scope] = {row.key: row for row in rows if isinstance(row, KvEntry)}
+            queue = self._tables["orchestration_queue"].get((scope,))
+            if isinstance(queue, Queue):
+                loaded.queues[scope] = queue
+
+    def _load_messages(self, needs: Needs, loaded: Loaded) -> None:
+        for row in self._present("orchestration_inbox", needs.messages):
+            assert isinstance(row, InboxMessage)
+            loaded.messages.setdefault(row.scope, {})[row.record_offset] = row
+        for row in self._present("orchestration_task", needs.tasks):
+            assert isinstance(row, Task)
+            loaded.tasks.setdefault(row.scope, {})[row.execution_id, row.event_id] = row
+        for row in self._present("orchestration_outbox", needs.outgoing):
+            assert isinstance(row, OutboxMessage)
+            loaded.outgoing[row[:5]] = row
+        if needs.children is not None:
+            rows = sorted(self._tables["orchestration_child"].items(), key=lambda item: _sortable(item[0]))
+            loaded.children = tuple(Child(*row) for key, row in rows if key[0] == needs.children)  # type: ignore[arg-type]
 
     def _load_range(self, needs: Needs, loaded: Loaded) -> None:
         if needs.range is None:

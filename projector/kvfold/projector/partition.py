@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvfold.log.port import Bounds, LogReader
-from kvfold.projector.batch import Batch, FormatAheadError, Step, cut, needs, project, record_digest
+from kvfold.projector.batch import Batch, FormatAheadError, project, record_digest
+from kvfold.projector.needs import Step, cut, needs
 from kvfold.projector.store import FencedError, ProjectionStore
 from kvfold.projector.tables import PartitionState
 from kvfold.schemas.errors import LogDivergedError

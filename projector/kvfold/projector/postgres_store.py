@@ -18,27 +18,34 @@ from psycopg import Connection, Cursor, adapters
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from kvfold.projector.batch import Batch, Loaded, Needs, SeenId
+from kvfold.projector.batch import Batch, Loaded, SeenId
+from kvfold.projector.changes import RangeRemoval
 from kvfold.projector.decide.state import Head, RangeTotals
-from kvfold.projector.fold import RangeRemoval
+from kvfold.projector.needs import Needs
 from kvfold.projector.statements import (
     copy_sql,
     delete_sql,
     insert_sql,
     move_sql,
     sql_file,
+    sweep_sql,
     upsert_sql,
 )
 from kvfold.projector.store import FencedError
 from kvfold.projector.tables import (
     TABLES,
     CapsuleScope,
+    Child,
     DeploymentScope,
     Execution,
+    InboxMessage,
     Instance,
     KvEntry,
+    OutboxMessage,
     PartitionState,
+    Queue,
     Row,
+    Task,
 )
 from kvfold.schemas.errors import StoreUnavailableError
 from kvfold.schemas.names import prefix_range_end
@@ -250,6 +257,13 @@ class _Load:
             instances, executions, kv = (
                 self._ask(name, scopes) for name in ("instances", "executions", "kv")
             )
+            queues = self._ask("queues", scopes)
+            messages = self._ask("inbox", _arrays(needs.messages, "scopes", "offsets"))
+            tasks = self._ask("tasks", _arrays(needs.tasks, "scopes", "executions", "events"))
+            outgoing = self._ask(
+                "outbox", _arrays(needs.outgoing, "scopes", "incarnations", "executions", "events", "kinds")
+            )
+            children = None if needs.children is None else self._ask("children", {"scope": needs.children})
             totals = self._ask_range()
             # Last: each statement has a snapshot of its own. If the state is still as this worker left it, nobody has
             # committed before, so all that was read is of that state.
@@ -269,6 +283,13 @@ class _Load:
         loaded.executions.update((row[0], Execution(*row)) for row in _rows(executions))
         for row in _rows(kv):
             loaded.kv.setdefault(row[0], {})[row[1]] = KvEntry(*row)
+        loaded.queues.update((row[0], Queue(*row)) for row in _rows(queues))
+        for row in _rows(messages):
+            loaded.messages.setdefault(row[0], {})[row[1]] = InboxMessage(*row)
+        for row in _rows(tasks):
+            loaded.tasks.setdefault(row[0], {})[row[1], row[2]] = Task(*row)
+        loaded.outgoing.update((row[:5], OutboxMessage(*row)) for row in _rows(outgoing))
+        loaded.children = tuple(Child(*row) for row in _rows(children))
         self._take_range(totals, loaded)
         return loaded
 
@@ -325,6 +346,8 @@ class _Write:
             self._cursor.execute(move_sql(table, generation), _columns(rows))
         for removal in batch.ranges:
             self._remove_range(removal)
+        for table, scopes in batch.sweeps.items():
+            self._cursor.execute(sweep_sql(table, generation), [list(scopes)])
         for table, keys in batch.removals.items():
             gone = [key for key in keys if key not in batch.superseded.get(table, {})]
             if gone:
@@ -354,6 +377,9 @@ class _Write:
         self._cursor.execute(statement_of(table, self._generation, single=single), params)
 
     def _remove_range(self, removal: RangeRemoval) -> None:
+        if removal.table not in self._RANGES:
+            self._cursor.execute(sweep_sql(removal.table, self._generation), [[removal.scope]])
+            return
         executions = None if removal.execution_ids is None else list(removal.execution_ids)
         params = {"scope": removal.scope, "valid_to": self._batch.range_valid_to, "executions": executions}
         self._cursor.execute(

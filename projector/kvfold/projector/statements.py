@@ -20,6 +20,7 @@ __all__ = [
     "move_sql",
     "sql_file",
     "sql_files",
+    "sweep_sql",
     "upsert_sql",
 ]
 
@@ -100,6 +101,13 @@ def delete_sql(table: str, generation: int) -> str:
     """Deletes the rows whose keys are given as one array a column."""
     found = _found(table, generation)
     return f"DELETE FROM {schema_name(generation)}.{table} t USING ({found}) AS y WHERE t.ctid = y.place"
+
+
+@lru_cache(maxsize=512)
+def sweep_sql(table: str, generation: int) -> str:
+    """Deletes every row of the scopes that are given as one array; for tables without history."""
+    assert not TABLES[table].has_history, table
+    return f"DELETE FROM {schema_name(generation)}.{table} WHERE scope = ANY (%b::text[])"
 
 
 @lru_cache(maxsize=512)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from kvfold.projector.batch import Batch, Loaded, Needs
+from kvfold.projector.batch import Batch, Loaded
+from kvfold.projector.needs import Needs
 from kvfold.projector.tables import PartitionState, Row
 from kvfold.schemas.errors import KvfoldError
 

@@ -17,17 +17,22 @@ __all__ = [
     "TABLES",
     "CapsuleEntry",
     "CapsuleScope",
+    "Child",
     "DecisionRow",
     "DeploymentEntry",
     "DeploymentScope",
     "Execution",
     "HistoryEvent",
+    "InboxMessage",
     "Instance",
     "KvEntry",
     "MutationId",
+    "OutboxMessage",
     "PartitionState",
+    "Queue",
     "Row",
     "TableSpec",
+    "Task",
 ]
 
 
@@ -104,6 +109,77 @@ class Instance(NamedTuple):
     created_ms: int
     updated_ms: int
     updated_at: int
+
+
+class Queue(NamedTuple):
+    """What waits for a `runtime` instance.
+
+    `runnable`: a worker has something to do. `message_last` is the offset of the newest message, `events_waiting` the
+    number of raised events in the inbox, `children` that of children ever asked for; `parent` is who asked for this
+    instance, as canonical JSON.
+    """
+
+    scope: str
+    runnable: bool
+    message_last: int
+    events_waiting: int
+    children: int
+    parent: str | None
+
+
+class InboxMessage(NamedTuple):
+    """A message that no turn has consumed; `data` is the history event that it becomes, as canonical JSON."""
+
+    scope: str
+    record_offset: int
+    kind: str
+    data: str
+    time_ms: int
+
+
+class Task(NamedTuple):
+    """What an execution asked for and awaits: `kind` is `activity`, `timer` or `child`; `data` is the asking event.
+
+    `due_ms`: not before this effective time. `attempt` counts from 1. `record_offset` wrote this row.
+    """
+
+    scope: str
+    execution_id: int
+    event_id: int
+    incarnation: int
+    kind: str
+    name: str
+    data: str
+    attempt: int
+    due_ms: int
+    scheduled_ms: int
+    record_offset: int
+
+
+class Child(NamedTuple):
+    """A child that an instance asked for; kept until the instance is deleted, which deletes its children."""
+
+    scope: str
+    execution_id: int
+    event_id: int
+    child: str
+
+
+class OutboxMessage(NamedTuple):
+    """A message to another scope that was not delivered yet: `kind` is `start`, `completed`, `failed` or `delete`.
+
+    The key names the event that sent it; `record_offset` and `event_id` give the order. It outlives its instance.
+    """
+
+    scope: str
+    incarnation: int
+    execution_id: int
+    event_id: int
+    kind: str
+    target: str
+    data: str
+    record_offset: int
+    time_ms: int
 
 
 class Execution(NamedTuple):
@@ -249,6 +325,11 @@ TABLES: Final[dict[str, TableSpec]] = {
             1,
             has_history=True,
         ),
+        _spec("orchestration_queue", Queue, "text bool int8 int8 int8 text", 1),
+        _spec("orchestration_inbox", InboxMessage, "text int8 text text int8", 2),
+        _spec("orchestration_task", Task, "text int8 int8 int8 text text text int8 int8 int8 int8", 3),
+        _spec("orchestration_child", Child, "text int8 int8 text", 3),
+        _spec("orchestration_outbox", OutboxMessage, "text int8 int8 int8 text text text int8 int8", 5),
         _spec("orchestration_execution", Execution, "text int8 text text text text text int8 int8", 2),
         _spec("orchestration_event", HistoryEvent, "text int8 int8 text text int8 int8", 3),
         _spec("orchestration_kv", KvEntry, "text text text int8 text int8 int8", 2, has_history=True),

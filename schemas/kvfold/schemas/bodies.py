@@ -11,46 +11,46 @@ import base64
 import re
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema
+from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema
 
+from kvfold.schemas.body import Body, Count, Number
 from kvfold.schemas.errors import InvalidError
-from kvfold.schemas.limits import CAPSULE_BATCH_OPERATIONS_MAX, INT64_MAX
+from kvfold.schemas.limits import CAPSULE_BATCH_OPERATIONS_MAX
+from kvfold.schemas.orchestration import (
+    EVENT_KINDS,
+    TURN_EVENT_KINDS,
+    ActivityCompleted,
+    ActivityFailed,
+    CancelRequested,
+    ChildCompleted,
+    ChildFailed,
+    Delivered,
+    EventRaised,
+    ExecutionsPruned,
+    ExecutionsPrunedV2,
+    InstanceDeleted,
+    OrchestrationEvents,
+    Started,
+    TimerFired,
+    Turn,
+)
 from kvfold.schemas.precondition import Precondition, PreconditionKind
 from kvfold.schemas.strict_json import decode_json
 
 __all__ = [
     "BATCH_OPERATION_KINDS",
     "BODY_MODELS",
-    "EVENT_KINDS",
     "BatchCondition",
     "BatchDelete",
     "BatchSet",
-    "Body",
     "CapsuleBatch",
-    "CustomStatusUpdated",
-    "Event",
-    "ExecutionsPruned",
-    "ExecutionsPrunedV2",
     "FormatRaised",
-    "InstanceDeleted",
-    "KeyValueCleared",
-    "KeyValueSet",
-    "KeyValuesCleared",
     "MisshapenBodyError",
-    "OrchestrationCompleted",
-    "OrchestrationContinuedAsNew",
-    "OrchestrationEvents",
-    "OrchestrationFailed",
-    "Parent",
     "QuotaSet",
-    "Started",
     "UnknownEventKindError",
     "parse_body",
 ]
 
-_Int = Annotated[int, Field(ge=0, le=INT64_MAX)]
-_Id = Annotated[int, Field(ge=1, le=INT64_MAX)]
-_EVENTS_MAX: Final = 10_000
 _BASE64: Final = re.compile(
     "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?", re.ASCII
 )
@@ -60,16 +60,13 @@ _CONDITION_PATTERN: Final = "^(absent|present|(not:)?sha256:[0-9a-f]{64}(,[0-9a-
 _BATCH_MAX: Final[dict[str, Any]] = {"maxItems": CAPSULE_BATCH_OPERATIONS_MAX}
 
 
-class Body(BaseModel):
-    """Base of all bodies: frozen, strict (no coercion), no unknown members."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+_KNOWN_EVENTS: Final = {OrchestrationEvents: EVENT_KINDS, Turn: TURN_EVENT_KINDS}
 
 
 class QuotaSet(Body):
     """`capsule.quota-set`: the most bytes (keys and values) the namespace may hold; below the usage is allowed."""
 
-    bytes_max: _Int
+    bytes_max: Count
 
 
 def _value(value: object) -> bytes:
@@ -141,131 +138,7 @@ BATCH_OPERATION_KINDS: Final = frozenset({"set", "delete"})
 class FormatRaised(Body):
     """`system.format-raised`: the partition's new format level, the current one + 1."""
 
-    level: _Id
-
-
-class Parent(Body):
-    """The turn that asked for a child orchestration."""
-
-    instance_id: str
-    incarnation: _Int
-    execution_id: _Id
-    event_id: _Id
-
-
-class Started(Body):
-    """`orchestration.started`: makes an instance. `input` is any JSON value.
-
-    `runtime` instances are run by kvfold's workers; `external` ones belong to a service with an orchestrator of its own
-    and accept `orchestration.events`.
-    """
-
-    name: str
-    input: Any = None
-    mode: Literal["runtime", "external"] = "runtime"
-    parent: Parent | None = None
-
-
-class KeyValueSet(Body):
-    """A key was set (row O1); recorded even where the value is unchanged."""
-
-    kind: Literal["KeyValueSet"]
-    key: str
-    value: str
-
-
-class KeyValueCleared(Body):
-    """A key was removed (row O5); recorded even where it was absent."""
-
-    kind: Literal["KeyValueCleared"]
-    key: str
-
-
-class KeyValuesCleared(Body):
-    """Every key of the instance was removed (row O6)."""
-
-    kind: Literal["KeyValuesCleared"]
-
-
-class CustomStatusUpdated(Body):
-    """The instance's custom status is now this text; null clears it."""
-
-    kind: Literal["CustomStatusUpdated"]
-    status: str | None
-
-
-class OrchestrationCompleted(Body):
-    """The instance ended well. Ends the record's list."""
-
-    kind: Literal["OrchestrationCompleted"]
-    output: Any = None
-
-
-class OrchestrationFailed(Body):
-    """The instance ended with an error. Ends the record's list."""
-
-    kind: Literal["OrchestrationFailed"]
-    error: str
-
-
-class OrchestrationContinuedAsNew(Body):
-    """The execution ended and the next one begins with this input (row O13). Ends the record's list."""
-
-    kind: Literal["OrchestrationContinuedAsNew"]
-    input: Any = None
-
-
-Event = Annotated[
-    KeyValueSet
-    | KeyValueCleared
-    | KeyValuesCleared
-    | CustomStatusUpdated
-    | OrchestrationCompleted
-    | OrchestrationFailed
-    | OrchestrationContinuedAsNew,
-    Field(discriminator="kind"),
-]
-EVENT_KINDS: Final = frozenset(
-    {
-        "KeyValueSet",
-        "KeyValueCleared",
-        "KeyValuesCleared",
-        "CustomStatusUpdated",
-        "OrchestrationCompleted",
-        "OrchestrationFailed",
-        "OrchestrationContinuedAsNew",
-    }
-)
-"""Inner event kinds of format level 1."""
-
-
-class OrchestrationEvents(Body):
-    """`orchestration.events`: what an `external` instance did, in order; all of it applies or nothing."""
-
-    execution_id: _Id
-    incarnation: _Int | None = None
-    events: Annotated[tuple[Event, ...], Field(min_length=1, max_length=_EVENTS_MAX, strict=False)]
-
-
-class ExecutionsPruned(Body):
-    """`orchestration.executions-pruned`: exactly these executions; with `keep_values` their keys stay (row O14)."""
-
-    execution_ids: Annotated[tuple[_Id, ...], Field(min_length=1, max_length=_EVENTS_MAX, strict=False)]
-    keep_values: bool = False
-
-
-class ExecutionsPrunedV2(Body):
-    """`orchestration.executions-pruned`, version 2: also every execution below `before`, without naming each."""
-
-    before: _Id
-    execution_ids: Annotated[tuple[_Id, ...], Field(max_length=_EVENTS_MAX, strict=False)] = ()
-    keep_values: bool = False
-
-
-class InstanceDeleted(Body):
-    """`orchestration.instance-deleted`: with `incarnation`, only if it is still that one."""
-
-    incarnation: _Int | None = None
+    level: Number
 
 
 BODY_MODELS: Final[dict[str, type[Body]]] = {
@@ -276,9 +149,18 @@ BODY_MODELS: Final[dict[str, type[Body]]] = {
     "kvfold.orchestration.executions-pruned.v1": ExecutionsPruned,
     "kvfold.orchestration.executions-pruned.v2": ExecutionsPrunedV2,
     "kvfold.orchestration.instance-deleted.v1": InstanceDeleted,
+    "kvfold.orchestration.turn.v1": Turn,
+    "kvfold.orchestration.activity-completed.v1": ActivityCompleted,
+    "kvfold.orchestration.activity-failed.v1": ActivityFailed,
+    "kvfold.orchestration.timer-fired.v1": TimerFired,
+    "kvfold.orchestration.event-raised.v1": EventRaised,
+    "kvfold.orchestration.cancel-requested.v1": CancelRequested,
+    "kvfold.orchestration.child-completed.v1": ChildCompleted,
+    "kvfold.orchestration.child-failed.v1": ChildFailed,
+    "kvfold.orchestration.delivered.v1": Delivered,
     "kvfold.system.format-raised.v1": FormatRaised,
 }
-"""The body model of every implemented JSON type."""
+"""The body model of every JSON type."""
 
 
 class UnknownEventKindError(InvalidError):
@@ -307,8 +189,8 @@ def parse_body(mutation_type: str, body: bytes) -> Body:
     """
     value = decode_json(body)
     model = BODY_MODELS[mutation_type]
-    if model is OrchestrationEvents:
-        _check_kinds(value, "events", EVENT_KINDS, "event")
+    if model in _KNOWN_EVENTS:
+        _check_kinds(value, "events", _KNOWN_EVENTS[model], "event")
     elif model is CapsuleBatch:
         _check_kinds(value, "operations", BATCH_OPERATION_KINDS, "operation")
     try:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from kvfold.schemas.bodies import Body, UnknownEventKindError, parse_body
+from kvfold.schemas.bodies import UnknownEventKindError, parse_body
+from kvfold.schemas.body import Body
 from kvfold.schemas.codec import Malformed, decode
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.limits import JSON_BODY_BYTES_MAX
@@ -68,7 +69,7 @@ def check_form(record: Record, partition_count: int) -> Formed | Unformed:
     if isinstance(decoded, Malformed):
         return Unformed(rejected("malformed", decoded.detail), decoded.scope, decoded.id, decoded.type)
     assert record.key is not None, "a record that decodes has a key"
-    row = _KNOWN.get(decoded.type)
+    row = MUTATION_TYPES.get(decoded.type)
     if _partition(record.key, partition_count) != record.partition and row is not None:
         decision = rejected("wrong-partition", "the record's key belongs to another partition (murmur2)")
         return Unformed(decision, decoded.scope, decoded.id, decoded.type, row.level)
@@ -89,7 +90,7 @@ def below_level(formed: Formed | Unformed) -> Unformed:
 
 def check_mutation(mutation: Mutation, partition_count: int) -> Formed | Decision:
     """The part of `check_form` that needs no record: the door judges by it too, before it appends."""
-    row = _KNOWN.get(mutation.type)
+    row = MUTATION_TYPES.get(mutation.type)
     if row is None:
         return rejected("unknown-type", _UNKNOWN_TYPE)
     problem = scope_problem(row.family, mutation.scope, partition_count) or _parts_problem(mutation, row)
@@ -106,9 +107,6 @@ def check_mutation(mutation: Mutation, partition_count: int) -> Formed | Decisio
         return rejected("unknown-type", str(error))
     except InvalidError as error:
         return rejected("malformed", str(error))
-
-
-_KNOWN = {name: row for name, row in MUTATION_TYPES.items() if row.implemented}
 
 
 @lru_cache(maxsize=65_536)

@@ -34,10 +34,16 @@ __all__ = [
     "JSON_DEPTH_MAX",
     "NAME_PART_BYTES_MAX",
     "OPEN_WAIT_SECONDS_MAX",
+    "ORCHESTRATION_CHILDREN_MAX",
+    "ORCHESTRATION_DATA_BYTES_MAX",
+    "ORCHESTRATION_ERROR_BYTES_MAX",
+    "ORCHESTRATION_EVENTS_WAITING_MAX",
+    "ORCHESTRATION_HISTORY_EVENTS_MAX",
     "ORCHESTRATION_KV_KEYS_MAX",
     "ORCHESTRATION_KV_KEY_BYTES_MAX",
     "ORCHESTRATION_KV_VALUE_BYTES_MAX",
     "ORCHESTRATION_NAME_BYTES_MAX",
+    "ORCHESTRATION_STATUS_BYTES_MAX",
     "PAGE_LIMIT_DEFAULT",
     "PAGE_LIMIT_MAX",
     "RECORD_BYTES_MAX",
@@ -63,6 +69,12 @@ ORCHESTRATION_KV_KEYS_MAX: Final = 10
 ORCHESTRATION_KV_VALUE_BYTES_MAX: Final = 16_384
 ORCHESTRATION_KV_KEY_BYTES_MAX: Final = 256
 ORCHESTRATION_NAME_BYTES_MAX: Final = 256  # instance ids; orchestration, activity and event names
+ORCHESTRATION_DATA_BYTES_MAX: Final = 256 * 1024  # JSON of one input, output, result or event
+ORCHESTRATION_STATUS_BYTES_MAX: Final = 256 * 1024  # custom status
+ORCHESTRATION_ERROR_BYTES_MAX: Final = 16 * 1024  # one error's text
+ORCHESTRATION_HISTORY_EVENTS_MAX: Final = 50_000  # of one execution
+ORCHESTRATION_EVENTS_WAITING_MAX: Final = 10_000  # raised events that no code has waited for yet
+ORCHESTRATION_CHILDREN_MAX: Final = 10_000  # of one instance, over all its executions
 
 # --- capsules (002, "Key and value constraints") ---
 NAME_PART_BYTES_MAX: Final = 128  # principal, capsule id

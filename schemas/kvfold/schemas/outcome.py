@@ -27,7 +27,12 @@ CONFLICT_CODES: Final = frozenset(
         "finished",  # the instance has ended
         "wrong-execution",
         "wrong-incarnation",
-        "wrong-mode",  # orchestration.events for a runtime instance
+        "wrong-mode",  # orchestration.events for a runtime instance; turns and messages for an external one
+        "stale-turn",  # the history is not as long as the turn takes it to be
+        "unknown-message",  # a turn consumes what is not in the inbox
+        "not-pending",  # an answer to what was not asked for, or was answered, or to an earlier attempt
+        "early",  # a timer fired before effective time had reached it
+        "wrong-parent",  # a deletion of another parent's child
         "not-empty",  # restoring an entry into a scope that holds others than those of its snapshot
         "current-execution",  # prune of the current execution
     }

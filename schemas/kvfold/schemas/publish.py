@@ -87,11 +87,7 @@ def _asyncapi() -> dict[str, Any]:
                 "action": "send",
                 "channel": {"$ref": "#/channels/mutations"},
                 "summary": "A producer appends a mutation together with its precondition.",
-                "messages": [
-                    {"$ref": f"#/channels/mutations/messages/{name}"}
-                    for name in names
-                    if MUTATION_TYPES[name].implemented
-                ],
+                "messages": [{"$ref": f"#/channels/mutations/messages/{name}"} for name in names],
             },
             "fold": {
                 "action": "receive",
@@ -127,7 +123,7 @@ def _message(row: MutationType) -> dict[str, Any]:
         "name": row.name,
         "title": row.name,
         "summary": _summary(row),
-        "tags": [{"name": row.family.value}] + ([] if row.implemented else [{"name": "reserved"}]),
+        "tags": [{"name": row.family.value}],
         "headers": _headers(row),
         "bindings": {
             "kafka": {
@@ -140,8 +136,6 @@ def _message(row: MutationType) -> dict[str, Any]:
             }
         },
     }
-    if not row.implemented:
-        return message | {"x-reserved": True}
     if row.level > 1:
         message["x-format-level"] = row.level
     match row.body:
@@ -161,8 +155,6 @@ def _message(row: MutationType) -> dict[str, Any]:
 
 
 def _summary(row: MutationType) -> str:
-    if not row.implemented:
-        return f"Reserved: rejected as unknown-type at format level {FORMAT_LEVEL} until it is implemented."
     if row.body is BodyKind.JSON:
         return " ".join((BODY_MODELS[row.name].__doc__ or "").split())
     what = {
@@ -187,8 +179,6 @@ def _headers(row: MutationType) -> dict[str, Any]:
         "content-type": _text("Of the body.", **{"not": {"pattern": "^[Aa]pplication/[Cc]loud[Ee]vents"}}),
     }
     required = ["ce_specversion", "ce_id", "ce_source", "ce_type"]
-    if not row.implemented:
-        return {"type": "object", "required": required, "properties": properties}
     absent: list[str] = []
     match row.subject:
         case SubjectRule.KEY:

@@ -6,17 +6,7 @@ have given. They are part of format level 1 and never change for records that ar
 
 from __future__ import annotations
 
-from kvfold.schemas.bodies import (
-    CapsuleBatch,
-    Event,
-    KeyValueCleared,
-    KeyValueSet,
-    OrchestrationCompleted,
-    OrchestrationContinuedAsNew,
-    OrchestrationEvents,
-    OrchestrationFailed,
-    Started,
-)
+from kvfold.schemas.bodies import CapsuleBatch
 from kvfold.schemas.form import Formed, rejected
 from kvfold.schemas.limits import (
     CAPSULE_BATCH_OPERATIONS_MAX,
@@ -32,8 +22,28 @@ from kvfold.schemas.names import (
     check_orchestration_name,
     namespace_suffixes,
 )
+from kvfold.schemas.orchestration import (
+    ActivityCompleted,
+    ActivityFailed,
+    CancelRequested,
+    ChildCompleted,
+    ChildFailed,
+    Event,
+    EventRaised,
+    KeyValueCleared,
+    KeyValueSet,
+    OrchestrationCompleted,
+    OrchestrationContinuedAsNew,
+    OrchestrationEvents,
+    OrchestrationFailed,
+    Started,
+    Turn,
+    TurnEvent,
+    TurnFailed,
+)
 from kvfold.schemas.outcome import Decision
 from kvfold.schemas.secret_envelope import plaintext_size
+from kvfold.schemas.turn_limits import data_problem, error_problem
 from kvfold.schemas.types import Family
 
 __all__ = ["is_secret", "validate"]
@@ -136,24 +146,48 @@ def _validate_value(body: bytes, *, secret: bool) -> Decision | None:
 
 
 def _validate_orchestration(formed: Formed) -> Decision | None:
-    """What the record alone shows to be wrong: names, keys, a terminal event that is not the last."""
+    """What the record alone shows to be wrong: names, keys, sizes, a terminal event that is not the last.
+
+    What a turn may hold is judged when it is known to be current: over a limit it fails its instance.
+    """
     match formed.body:
-        case Started(name=name, parent=parent):
+        case Started(name=name, parent=parent, input=data):
             names = [("the name", name)] + (
                 [] if parent is None else [("the parent's id", parent.instance_id)]
             )
-            problems = (check_orchestration_name(what, text) for what, text in names)
-            detail = next((problem for problem in problems if problem is not None), None)
-            return None if detail is None else rejected("limit", detail)
+            return _limit(*(check_orchestration_name(what, text) for what, text in names)) or _limit(
+                data_problem("input", data)
+            )
+        case EventRaised(name=name, data=data):
+            return _limit(
+                check_orchestration_name("the event's name", name), data_problem("event data", data)
+            )
+        case ActivityCompleted(result=data):
+            return _limit(data_problem("activity result", data))
+        case ChildCompleted(output=data):
+            return _limit(data_problem("child output", data))
+        case ActivityFailed(error=text) | ChildFailed(error=text) | CancelRequested(reason=text):
+            return _limit(error_problem(text))
         case OrchestrationEvents(events=events):
             return _validate_events(events)
+        case Turn() as turn:
+            if len(set(turn.consumed)) != len(turn.consumed):
+                return rejected("malformed", "a message is consumed twice")
+            return _validate_events(turn.events)
         case _:
             return None
 
 
-def _validate_events(events: tuple[Event, ...]) -> Decision | None:
+def _limit(*problems: str | None) -> Decision | None:
+    detail = next((problem for problem in problems if problem is not None), None)
+    return None if detail is None else rejected("limit", detail)
+
+
+def _validate_events(events: tuple[Event | TurnEvent, ...]) -> Decision | None:
     for event in events[:-1]:
-        if isinstance(event, OrchestrationCompleted | OrchestrationFailed | OrchestrationContinuedAsNew):
+        if isinstance(
+            event, OrchestrationCompleted | OrchestrationFailed | TurnFailed | OrchestrationContinuedAsNew
+        ):
             return rejected("malformed", f"{event.kind} must be the last event of its record")
     for event in events:
         if isinstance(event, KeyValueSet | KeyValueCleared):

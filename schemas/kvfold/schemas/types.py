@@ -1,9 +1,7 @@
 """The table of mutation types, each with the format level at which it begins (contract, "A log record").
 
 A type's row never changes for records that are in the log: a new rule is a new version of the type, at a higher
-format level, and a partition that is below it answers `rejected unknown-type`. Until 1.0 the rows with
-`implemented=False` are reserved: the fold answers `rejected unknown-type`, the door refuses them, and no golden record of
-them is written.
+format level, and a partition that is below it answers `rejected unknown-type`.
 """
 
 from __future__ import annotations
@@ -64,18 +62,13 @@ class MutationType:
     has_namespace: bool = False
     preconditions: frozenset[PreconditionKind] = _UNCONDITIONAL
     is_range: bool = False
-    implemented: bool = True
     level: int = 1
     is_restore: bool = False
 
 
-def _orchestration(
-    verb: str, *, is_range: bool = False, implemented: bool = False, version: int = 1, level: int = 1
-) -> MutationType:
+def _orchestration(verb: str, *, is_range: bool = False, version: int = 1, level: int = 1) -> MutationType:
     name = f"kvfold.orchestration.{verb}.v{version}"
-    return MutationType(
-        name, Family.ORCHESTRATION, BodyKind.JSON, is_range=is_range, implemented=implemented, level=level
-    )
+    return MutationType(name, Family.ORCHESTRATION, BodyKind.JSON, is_range=is_range, level=level)
 
 
 _CAPSULE, _DEPLOYMENT = Family.CAPSULE, Family.DEPLOYMENT
@@ -113,11 +106,11 @@ _TABLE = (
         has_namespace=True,
         is_restore=True,
     ),
-    _orchestration("started", implemented=True),
-    _orchestration("events", implemented=True),
-    _orchestration("executions-pruned", is_range=True, implemented=True),
-    _orchestration("executions-pruned", is_range=True, implemented=True, version=2, level=2),
-    _orchestration("instance-deleted", is_range=True, implemented=True),
+    _orchestration("started"),
+    _orchestration("events"),
+    _orchestration("executions-pruned", is_range=True),
+    _orchestration("executions-pruned", is_range=True, version=2, level=2),
+    _orchestration("instance-deleted", is_range=True),
     _orchestration("turn"),
     _orchestration("activity-completed"),
     _orchestration("activity-failed"),

@@ -7,7 +7,8 @@ of its version hold an upcast to that.
 
 from __future__ import annotations
 
-from kvfold.schemas.bodies import Body, ExecutionsPruned, ExecutionsPrunedV2
+from kvfold.schemas.body import Body
+from kvfold.schemas.orchestration import ExecutionsPruned, ExecutionsPrunedV2
 
 __all__ = ["upcast"]
 

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kvfold.projector.tables import Execution, Instance, KvEntry
+from kvfold.projector.tables import (
+    Child,
+    Execution,
+    InboxMessage,
+    Instance,
+    KvEntry,
+    OutboxMessage,
+    Queue,
+    Task,
+)
 
 __all__ = [
     "CapsuleState",
@@ -78,15 +87,23 @@ class DeploymentState(NamedTuple):
 
 
 class OrchestrationState(NamedTuple):
-    """An instance with all its keys (ten at most) and its current execution.
+    """An instance with all its keys (ten at most), its current execution and, for `runtime` instances, its queue.
 
-    `executions` are the ones that still have rows; filled for a prune only.
+    - `executions`: the ones that still have rows; filled for a prune only.
+    - `inbox`: messages that a turn consumes, by offset. `task`: what an answer answers. `outgoing`: what was delivered.
+      What is absent was not found. `children`: filled for a deletion only. `now_ms`: effective time.
     """
 
     instance: Instance | None
     kv: Mapping[str, KvEntry]
     execution: Execution | None = None
     executions: frozenset[int] = frozenset()
+    queue: Queue | None = None
+    inbox: Mapping[int, InboxMessage] = MappingProxyType({})
+    task: Task | None = None
+    outgoing: OutboxMessage | None = None
+    children: tuple[Child, ...] = ()
+    now_ms: int = 0
 
 
 class SystemState(NamedTuple):

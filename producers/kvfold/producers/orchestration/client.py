@@ -10,7 +10,6 @@ from kvfold.producers.outcomes import applied
 from kvfold.producers.producer import Producer
 from kvfold.producers.reading import OwnWritesReader, QueryReader
 from kvfold.reads.orchestration import InstanceView, instance, instance_kv, instance_value
-from kvfold.schemas.bodies import Event
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX
 from kvfold.schemas.names import (
@@ -18,6 +17,7 @@ from kvfold.schemas.names import (
     check_orchestration_name,
     orchestration_scope,
 )
+from kvfold.schemas.orchestration import Event
 
 __all__ = ["OrchestrationClient"]
 

@@ -1,0 +1,132 @@
+"""The limits of what one run of an orchestration did (000, "Size limits"; rows O17, O18), for the worker and the fold.
+
+The worker judges a turn before it appends it, the fold again. Each function gives the first offence as the sentence
+that the instance fails with, None if there is none. Part of format level 1: they never change for turns in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kvfold.schemas.limits import (
+    ORCHESTRATION_CHILDREN_MAX,
+    ORCHESTRATION_DATA_BYTES_MAX,
+    ORCHESTRATION_ERROR_BYTES_MAX,
+    ORCHESTRATION_HISTORY_EVENTS_MAX,
+    ORCHESTRATION_KV_KEYS_MAX,
+    ORCHESTRATION_KV_VALUE_BYTES_MAX,
+    ORCHESTRATION_STATUS_BYTES_MAX,
+)
+from kvfold.schemas.names import check_orchestration_name, utf8_length
+from kvfold.schemas.orchestration import (
+    ActivityScheduled,
+    ChildScheduled,
+    CustomStatusUpdated,
+    Event,
+    KeyValueCleared,
+    KeyValuesCleared,
+    KeyValueSet,
+    OrchestrationCompleted,
+    OrchestrationContinuedAsNew,
+    TimerCreated,
+    Turn,
+    TurnEvent,
+    TurnFailed,
+)
+from kvfold.schemas.strict_json import encode_json
+
+__all__ = ["data_problem", "error_problem", "key_value_problem", "turn_problem"]
+
+
+def key_value_problem(events: Sequence[Event | TurnEvent], keys: Iterable[str]) -> str | None:
+    """Row O17: the key count of the whole instance at the end, checked first; then every value that was set.
+
+    `keys` are the instance's before.
+    """
+    live = set(keys)
+    for event in events:
+        match event:
+            case KeyValueSet():
+                live.add(event.key)
+            case KeyValueCleared():
+                live.discard(event.key)
+            case KeyValuesCleared():
+                live.clear()
+            case _:
+                pass
+    if len(live) > ORCHESTRATION_KV_KEYS_MAX:
+        return f"KV key count ({len(live)}) exceeds limit ({ORCHESTRATION_KV_KEYS_MAX})"
+    for event in events:
+        if isinstance(event, KeyValueSet):
+            size = utf8_length(event.value)
+            if size > ORCHESTRATION_KV_VALUE_BYTES_MAX:
+                limit = ORCHESTRATION_KV_VALUE_BYTES_MAX
+                return f"KV value for key '{event.key}' ({size} bytes) exceeds limit ({limit} bytes)"
+    return None
+
+
+def turn_problem(turn: Turn, keys: Iterable[str], *, children: int) -> str | None:
+    """Every limit of a turn: keys and values, then sizes and names in order, then children and the history's length.
+
+    `keys` are the instance's before the turn, `children` how many children it has asked for before.
+    """
+    problem = key_value_problem(turn.events, keys)
+    if problem is not None:
+        return problem
+    for event in turn.events:
+        problem = _event_problem(event)
+        if problem is not None:
+            return problem
+    children += sum(1 for event in turn.events if isinstance(event, ChildScheduled))
+    if children > ORCHESTRATION_CHILDREN_MAX:
+        return f"child count ({children}) exceeds limit ({ORCHESTRATION_CHILDREN_MAX})"
+    length = turn.history_length + len(turn.consumed) + len(turn.events)
+    if length > ORCHESTRATION_HISTORY_EVENTS_MAX and not _ends_execution(turn):
+        return f"history length ({length}) exceeds limit ({ORCHESTRATION_HISTORY_EVENTS_MAX} events)"
+    return None
+
+
+def data_problem(what: str, data: Any) -> str | None:
+    """The size of a JSON value, as it is stored."""
+    return _size_problem(what, len(encode_json(data)), ORCHESTRATION_DATA_BYTES_MAX)
+
+
+def error_problem(text: str) -> str | None:
+    """The size of an error's text."""
+    return _size_problem("error", utf8_length(text), ORCHESTRATION_ERROR_BYTES_MAX)
+
+
+def _event_problem(event: TurnEvent) -> str | None:
+    match event:
+        case CustomStatusUpdated():
+            size = 0 if event.status is None else utf8_length(event.status)
+            return _size_problem("custom status", size, ORCHESTRATION_STATUS_BYTES_MAX)
+        case ActivityScheduled():
+            return check_orchestration_name("the activity's name", event.name) or data_problem(
+                "activity input", event.input
+            )
+        case ChildScheduled():
+            return (
+                check_orchestration_name("the child's id", event.instance_id)
+                or check_orchestration_name("the child's name", event.name)
+                or data_problem("child input", event.input)
+            )
+        case OrchestrationCompleted():
+            return data_problem("output", event.output)
+        case OrchestrationContinuedAsNew():
+            return data_problem("input", event.input)
+        case TurnFailed():
+            return error_problem(event.error)
+        case TimerCreated() | KeyValueSet() | KeyValueCleared() | KeyValuesCleared():
+            return None
+
+
+def _ends_execution(turn: Turn) -> bool:
+    return bool(turn.events) and isinstance(
+        turn.events[-1], OrchestrationCompleted | TurnFailed | OrchestrationContinuedAsNew
+    )
+
+
+def _size_problem(what: str, size: int, limit: int) -> str | None:
+    return None if size <= limit else f"{what} ({size} bytes) exceeds limit ({limit} bytes)"
