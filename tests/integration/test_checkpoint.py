@@ -81,6 +81,7 @@ def test_what_is_folded_from_a_checkpoint_is_what_the_whole_log_folds_to(
     written = write_checkpoint(connection, 1, log.describe(), file)
     assert read_checkpoint(file) == written
     assert [path.name for path in tmp_path.iterdir()] == ["projection"]
+    assert file.stat().st_mode & 0o077 == 0, "it holds every value"
     append_all(log, some_records(2, 400))
     _, ends = read_log(log)
     with scratch_generation(connection) as generation:

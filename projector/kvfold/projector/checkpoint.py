@@ -125,6 +125,9 @@ def write_checkpoint(
         "partitions": partitions,
     }
     partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    # It holds every value, so it is its owner's alone.
+    partial.touch(mode=0o600)
     try:
         with partial.open("wb") as file:
             frames = _Writer(file)
