@@ -109,7 +109,7 @@ def test_a_quick_run_prints_a_line_a_bench_and_leaves_nothing(
         stdout=subprocess.PIPE,
         text=True,
         check=False,
-        timeout=600,
+        timeout=1_200,
     )
     assert done.returncode == 0
     lines = [json.loads(line) for line in done.stdout.splitlines()]

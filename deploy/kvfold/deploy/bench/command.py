@@ -106,7 +106,7 @@ def _run(names: Sequence[str], sizes: Sizes) -> Iterator[Result]:
         rebuilding.SPEC_TWO.name: rebuilding.run_two,
     }
     without_stage = {volatile.PUT.name: volatile.run_put, volatile.GET.name: volatile.run_get}
-    settings = started_process()
+    settings = started_process(level_unless_set="warning")
 
     def tell(name: str) -> Callable[[str], None]:
         return lambda line: click.echo(f"{name}: {line}", err=True)
