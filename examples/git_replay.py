@@ -19,6 +19,7 @@ import argparse
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -156,6 +157,9 @@ class Deployment:
         self._patience_s = patience_s
         self.name = deployment
         self.repeated = 0
+        self.position = ""
+        """Of the last of all writes so far: what everything written until now is covered by."""
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -182,18 +186,19 @@ class Deployment:
         """
         self._write("DELETE", key, version, mutation_id, None)
 
-    def get(self, key: str) -> bytes | None:
-        """The value of an entry, None if there is none."""
-        answer = self._patiently(lambda: self._client.get(self._entry(key)))
+    def get(self, key: str, *, as_of: str | None = None) -> bytes | None:
+        """The value of an entry, now or as of a position; None if there is none."""
+        parameters = {} if as_of is None else {"as_of": as_of}
+        answer = self._patiently(lambda: self._client.get(self._entry(key), params=parameters))
         if answer.status_code == 404:
             return None
         answer.raise_for_status()
         return answer.content
 
-    def list_keys(self) -> list[str]:
-        """The keys of all entries in byte order, page by page."""
+    def list_keys(self, *, as_of: str | None = None) -> list[str]:
+        """The keys of all entries in byte order, page by page, now or as of a position."""
         found: list[str] = []
-        parameters = {"namespace": "user", "limit": "1000"}
+        parameters = {"namespace": "user", "limit": "1000"} | ({} if as_of is None else {"as_of": as_of})
         while True:
             answer = self._patiently(lambda: self._client.get(f"{self._base}/objects", params=parameters))
             answer.raise_for_status()
@@ -219,6 +224,9 @@ class Deployment:
             raise ConflictError(f"{key!r} was expected at version {version} and is at {current}")
         if answer.is_error:
             raise RuntimeError(f"{method} {key!r}: {answer.status_code} {answer.text[:500]}")
+        with self._lock:
+            # All of a deployment stands in one partition, so the later position is the one with the higher offset.
+            self.position = max(self.position, answer.headers["X-Kvfold-Position"], key=_offset)
         return answer
 
     def _patiently(self, request: Callable[[], httpx.Response]) -> httpx.Response:
@@ -234,6 +242,10 @@ class Deployment:
             self.repeated += 1
             time.sleep(delay_s)
             delay_s = min(2 * delay_s, _RETRY_S_MAX)
+
+
+def _offset(position: str) -> int:
+    return int(position.partition(":")[2] or -1)
 
 
 # --- the replay ---
@@ -370,17 +382,25 @@ def replay(
 
 
 def differences(
-    repository: GitRepository, deployment: Deployment, revision: str, skipped: Mapping[bytes, str]
+    repository: GitRepository,
+    deployment: Deployment,
+    revision: str,
+    skipped: Mapping[bytes, str],
+    *,
+    as_of: str | None = None,
 ) -> list[Difference]:
-    """Compares every entry with git: the list of keys with `git ls-tree`, each value with `git cat-file`."""
+    """Compares every entry with git: the list of keys with `git ls-tree`, each value with `git cat-file`.
+
+    As of a position they are compared as they were then.
+    """
     tree = {path: blob for path, (_, blob) in repository.tree(revision).items() if path not in skipped}
-    keys = [key.encode() for key in deployment.list_keys()]
+    keys = [key.encode() for key in deployment.list_keys(as_of=as_of)]
     found = [Difference(path, "is in git and is no entry") for path in sorted(tree.keys() - set(keys))]
     found += [Difference(path, "is an entry and is not in git") for path in sorted(set(keys) - tree.keys())]
     if keys != sorted(set(keys)):
         found.append(Difference(b"", "the list is not in byte order, or names a key twice"))
     for path in sorted(tree.keys() & set(keys)):
-        if deployment.get(path.decode()) != repository.blob(tree[path]):
+        if deployment.get(path.decode(), as_of=as_of) != repository.blob(tree[path]):
             found.append(Difference(path, "has another value than git"))
     return found
 

@@ -1,7 +1,7 @@
 """A real history as workload: every commit of a git repository, replayed while processes are killed.
 
 Whatever is killed, afterwards the list of keys is `git ls-tree` and each value `git cat-file`, every mutation was applied
-exactly once, and none was a conflict.
+exactly once, and none was a conflict. As of the position of any commit, they are what git has at that commit.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,7 @@ SCOPE = f"d:{DEPLOYMENT}"
 SEED = 20_261_130
 COMMITS = 200
 KILLS = 3
+LOOKED_BACK_AT = 20
 OWN_COMMITS_MAX = 60
 
 
@@ -75,7 +77,12 @@ def replay_all(example: ModuleType, stack: Stack, history: Path, disturbance: At
     """Replays everything and compares: entries with git, outcomes with what was asked for."""
     with example.GitRepository(history) as repository, example.Deployment(stack.url, DEPLOYMENT) as target:
         commits = repository.commits()
-        report = example.replay(repository, target, commits, before_write=disturbance)
+        moments: list[tuple[str, str, dict[bytes, str]]] = []
+
+        def remember(report: Any) -> None:
+            moments.append((commits[report.commits - 1], target.position, dict(report.skipped)))
+
+        report = example.replay(repository, target, commits, before_write=disturbance, after_commit=remember)
         assert disturbance.is_done(), "the history is shorter than the draw of the disturbances"
         assert example.differences(repository, target, "HEAD", report.skipped) == []
         assert report.skipped.keys() == set(REPORTED_PATHS)
@@ -83,6 +90,9 @@ def replay_all(example: ModuleType, stack: Stack, history: Path, disturbance: At
         outcomes = stack.outcomes(SCOPE)
         assert outcomes.pop("repeat", 0) <= target.repeated
         assert outcomes == {"applied": report.mutations}
+        written = [moment for moment in moments if moment[1]]
+        for commit, position, skipped in random.Random(SEED).sample(written, LOOKED_BACK_AT):
+            assert example.differences(repository, target, commit, skipped, as_of=position) == [], commit
 
 
 def kill_projectors(example: ModuleType, stack: Stack, history: Path) -> None:
