@@ -15,7 +15,13 @@ from kvfold.schemas.bodies import QuotaSet
 from kvfold.schemas.body import Body
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.mutation import Mutation
-from kvfold.schemas.orchestration import Event, ExecutionsPruned, ExecutionsPrunedV2, InstanceDeleted
+from kvfold.schemas.orchestration import (
+    CancelRequested,
+    Event,
+    ExecutionsPruned,
+    ExecutionsPrunedV2,
+    InstanceDeleted,
+)
 from kvfold.schemas.precondition import ANY, Precondition
 from kvfold.schemas.strict_json import encode_json
 
@@ -29,6 +35,8 @@ __all__ = [
     "deployment_deleted",
     "deployment_put",
     "deployment_undeployed",
+    "orchestration_cancel_requested",
+    "orchestration_event_raised",
     "orchestration_events",
     "orchestration_executions_pruned",
     "orchestration_executions_pruned_before",
@@ -240,6 +248,33 @@ def orchestration_events(
         content_type=_JSON,
         actor=actor,
     )
+
+
+def orchestration_event_raised(
+    scope: str, name: str, data: Any = None, *, mutation_id: str = "", actor: str | None = None
+) -> Mutation:
+    """An event for a `runtime` instance: it waits until the code waits for one of this name.
+
+    Raises:
+        InvalidError: `malformed`: the data have no JSON form.
+    """
+    body = _encode({"name": name, "data": data})
+    return Mutation(
+        "kvfold.orchestration.event-raised.v1",
+        scope,
+        mutation_id,
+        body=body,
+        content_type=_JSON,
+        actor=actor,
+    )
+
+
+def orchestration_cancel_requested(
+    scope: str, reason: str = "", *, mutation_id: str = "", actor: str | None = None
+) -> Mutation:
+    """Asks a `runtime` instance to end; its code may tidy up first."""
+    body = CancelRequested.model_construct(reason=reason)
+    return _json("kvfold.orchestration.cancel-requested.v1", scope, body, mutation_id, actor)
 
 
 def orchestration_executions_pruned(

@@ -60,6 +60,7 @@ _COMMANDS: Final = {
     "topic": "kvfold.deploy.cli.topic:topic",
     "watch": "kvfold.deploy.cli.watch:watch",
     "verify": "kvfold.deploy.cli.verify:verify",
+    "worker": "kvfold.deploy.cli.worker:worker",
 }
 """Where each command is found; a module that is not installed is left out of the list."""
 

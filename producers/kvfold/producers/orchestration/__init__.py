@@ -1,7 +1,28 @@
-"""Durable orchestrations: the client from outside, and the runtime that workers run them with."""
+"""Durable orchestrations: the client from outside, and what an application registers for workers to run."""
 
 from __future__ import annotations
 
+from kvfold.producers.orchestration.activity import ActivityContext, PermanentError
 from kvfold.producers.orchestration.client import OrchestrationClient
+from kvfold.producers.orchestration.context import OrchestrationContext
+from kvfold.producers.orchestration.errors import (
+    ActivityError,
+    ChildError,
+    OrchestrationCancelledError,
+    StoredValueError,
+)
+from kvfold.producers.orchestration.registry import Registry
+from kvfold.schemas.orchestration import RetryPolicy
 
-__all__ = ["OrchestrationClient"]
+__all__ = [
+    "ActivityContext",
+    "ActivityError",
+    "ChildError",
+    "OrchestrationCancelledError",
+    "OrchestrationClient",
+    "OrchestrationContext",
+    "PermanentError",
+    "Registry",
+    "RetryPolicy",
+    "StoredValueError",
+]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from time import monotonic, sleep
+from typing import Any, Final, Literal
 
 from kvfold.producers import mutations
 from kvfold.producers.outcomes import applied
@@ -20,6 +21,8 @@ from kvfold.schemas.names import (
 from kvfold.schemas.orchestration import Event
 
 __all__ = ["OrchestrationClient"]
+
+_WAIT_POLL_S: Final = 0.05
 
 
 class OrchestrationClient:
@@ -86,6 +89,27 @@ class OrchestrationClient:
         )
         applied(self._producer.execute(mutation, self._timeout_s))
 
+    def raise_event(self, instance_id: str, name: str, data: Any = None) -> None:
+        """Raises an event for a `runtime` instance; `data` is any JSON value. It waits until the code waits for it.
+
+        Raises:
+            ConflictError: `unknown-instance`, `finished`, `wrong-mode`.
+            RejectedError: `limit`: the name, the data, or 10,000 events that wait already.
+        """
+        scope = orchestration_scope(instance_id)
+        mutation = mutations.orchestration_event_raised(scope, name, data, actor=self._actor)
+        applied(self._producer.execute(mutation, self._timeout_s))
+
+    def cancel(self, instance_id: str, reason: str = "") -> None:
+        """Asks a `runtime` instance to end; its code may tidy up first.
+
+        Raises:
+            ConflictError: `unknown-instance`, `finished`, `wrong-mode`.
+        """
+        scope = orchestration_scope(instance_id)
+        mutation = mutations.orchestration_cancel_requested(scope, reason, actor=self._actor)
+        applied(self._producer.execute(mutation, self._timeout_s))
+
     def prune(self, instance_id: str, execution_ids: Sequence[int], *, keep_values: bool = False) -> int:
         """Removes these executions with the keys that they wrote last (row O14); gives how many there were.
 
@@ -150,6 +174,16 @@ class OrchestrationClient:
         """The instance with its KV and the execution that wrote each key last; None if it is unknown."""
         scope = _scope(instance_id)
         return self._reads.read(scope, lambda partition: instance(instance_id, partition=partition))
+
+    def wait(self, instance_id: str, timeout_s: float) -> InstanceView | None:
+        """The instance when it has ended, or as it is when the time is over; None if it is unknown."""
+        deadline = monotonic() + timeout_s
+        while True:
+            view = self.instance(instance_id)
+            left_s = deadline - monotonic()
+            if view is None or view.status != "Running" or left_s <= 0:
+                return view
+            sleep(min(_WAIT_POLL_S, left_s))
 
 
 def _scope(instance_id: str) -> str:
