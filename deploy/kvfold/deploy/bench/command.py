@@ -24,7 +24,7 @@ __all__ = ["bench"]
 
 _CAPSULE: Final = ("capsule-set", "capsule-threads", "capsule-spread", "capsule-get")
 _VOLATILE: Final = ("volatile-put", "volatile-get")
-_REPLAY: Final = ("rebuild", "rebuild-two-workers", "swap-reads")
+_REPLAY: Final = ("rebuild", "rebuild-two-workers", "swap-reads", "watch")
 _GROUPS: Final = {"capsule": _CAPSULE, "replay": _REPLAY, "volatile": _VOLATILE}
 _NAMES: Final = (
     "projector",
@@ -48,7 +48,7 @@ def bench(name: str | None, as_json: bool, quick: bool, check: bool) -> None:
     Needs a Kafka broker in KVFOLD_KAFKA (`volatile` does not). PostgreSQL is the server in KVFOLD_POSTGRES, whose user
     may create databases, else one in a temporary directory. Topics and databases are made for the run, deleted afterwards.
     Without NAME, all benches run; that takes some minutes. `capsule` is the four of capsules,
-    `replay` the three of generations, `volatile` the two of the volatile tier, on the Redis
+    `replay` the four of generations and watchers, `volatile` the two of the volatile tier, on the Redis
     in REDIS_URL or else on one that is started for the run.
 
     \b
@@ -88,6 +88,7 @@ def _run(names: Sequence[str], sizes: Sizes) -> Iterator[Result]:
         rebuilding,
         swapping,
         volatile,
+        watching,
         write_latency,
     )
     from kvfold.deploy.bench.stage import opened_stage
@@ -95,7 +96,7 @@ def _run(names: Sequence[str], sizes: Sizes) -> Iterator[Result]:
 
     runs = {
         module.SPEC.name: module.run
-        for module in (projecting, write_latency, point_reads, deployment_put, swapping)
+        for module in (projecting, write_latency, point_reads, deployment_put, swapping, watching)
     }
     runs |= {
         capsules.SET.name: capsules.run_set,

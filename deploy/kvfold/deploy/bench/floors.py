@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from statistics import median
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, Final
 
 __all__ = [
@@ -130,6 +130,34 @@ def commit_latency(*, dsn: str, value_bytes: int, count: int) -> dict[str, float
     return {"p50_ms": result}
 
 
+def listen_latency(*, dsn: str, count: int) -> dict[str, float]:
+    """Milliseconds at the median from a moment in a transaction, just before its end, to a listener's wake-up.
+
+    Commit (not flushed) and NOTIFY go in one round trip.
+    """
+    from threading import Thread
+
+    import psycopg
+
+    write = (
+        "BEGIN; SET LOCAL synchronous_commit = off; UPDATE floor_commit SET at = clock_timestamp(); COMMIT; "
+        "SELECT pg_notify('floor', (SELECT extract(epoch FROM at)::text FROM floor_commit))"
+    )
+    times: list[float] = []
+    with psycopg.connect(dsn, autocommit=True) as writer, psycopg.connect(dsn, autocommit=True) as listener:
+        writer.execute("CREATE TABLE IF NOT EXISTS floor_commit (at timestamptz)")
+        writer.execute("TRUNCATE floor_commit")
+        writer.execute("INSERT INTO floor_commit VALUES (clock_timestamp())")
+        listener.execute("LISTEN floor")
+        for _ in range(_WARM_UP + count):
+            thread = Thread(target=writer.execute, args=(write,))
+            thread.start()
+            (notification,) = listener.notifies(timeout=60.0, stop_after=1)
+            times.append(time() - float(notification.payload))
+            thread.join()
+    return {"p50_ms": median(times[_WARM_UP:]) * 1_000}
+
+
 def read_points(
     *, dsn: str, statement: str, parameters: Sequence[Sequence[Any]], count: int
 ) -> dict[str, float]:
@@ -227,6 +255,7 @@ _FLOORS: Final[dict[str, Callable[..., dict[str, float] | None]]] = {
     "copy": copy_rows,
     "produce": produce_latency,
     "commit": commit_latency,
+    "listen": listen_latency,
     "point-read": read_points,
     "redis": redis_rate,
     "serve": serve_value,
