@@ -85,6 +85,7 @@ class Stream:
     @property
     def code(self) -> str:
         """The code of the problem that was answered; hangs up."""
+        assert self.answer.status != 200, "nothing was refused, and the stream has no end"
         code = str(json.loads(self.answer.read())["code"])
         self.close()
         return code
