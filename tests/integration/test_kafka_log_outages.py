@@ -47,6 +47,7 @@ def test_a_restart_under_load(log: KafkaLog, own_kafka_broker: Broker) -> None:
     check_log(log, writers, range(PARTITIONS))
 
 
+@pytest.mark.row("D17")
 def test_sigkill_under_load(log: KafkaLog, own_kafka_broker: Broker) -> None:
     with opened(log, {0: 0}) as reader, Writers(log, threads=4, partition_count=PARTITIONS) as writers:
         for _ in range(2):

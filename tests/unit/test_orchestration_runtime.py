@@ -445,6 +445,23 @@ def test_typed_values_and_those_of_other_instances() -> None:
     ]
 
 
+@pytest.mark.row("O25")
+def test_activities_read_keys_and_leave_no_event() -> None:
+    def peek(ctx: Any, key: str) -> Any:
+        return ctx.client.get_value(ctx.instance_id, key)
+
+    async def main(ctx: OrchestrationContext, _: Any) -> Any:
+        ctx.set_value("a", "1")
+        seen = await ctx.schedule_activity("peek", "a")
+        return [seen, await ctx.schedule_activity("peek", "none")]
+
+    world = world_of(main, peek)
+    world.start("i", "main")
+    world.run()
+    assert world.output("i") == ["1", None]
+    assert [kind for _, kind, _ in world.events("i")].count("ActivityCompleted") == 2
+
+
 @pytest.mark.row("O27")
 @pytest.mark.parametrize("seed", range(20))
 def test_a_worker_that_dies_anywhere_leaves_the_same_history(seed: int) -> None:

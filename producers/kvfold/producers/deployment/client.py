@@ -39,8 +39,8 @@ class DeploymentClient:
     """Entries of one deployment. Reads see this producer's writes. Safe for several threads.
 
     Every write waits for its decision and raises, besides what `Producer.execute` raises: `InvalidError`
-    (`invalid-key`, `invalid-namespace`, `too-large`, `secret-and-volatile`), `UnavailableError`
-    (`encryption-key-missing`, `volatile-unavailable`), and `ConflictError` with the current version.
+    (`invalid-key`, `invalid-namespace`, `too-large`, `secret-and-volatile`, `volatile-in-log`), `UnavailableError`
+    (`encryption-key-missing`), and `ConflictError` with the current version.
     """
 
     def __init__(
