@@ -377,6 +377,35 @@ def test_too_large_an_output_fails_the_instance() -> None:
     assert world.instance("i").failure == "output (262146 bytes) exceeds limit (262144 bytes)"
 
 
+@pytest.mark.parametrize("where", ["value", "status", "input", "output", "error", "result", "activity error"])
+def test_nul_fails_the_instance_and_never_keeps_it_running(where: str) -> None:
+    def bad(_: Any, input: Any) -> Any:
+        if where == "result":
+            return "x\x00"
+        raise PermanentError("x\x00")
+
+    async def main(ctx: OrchestrationContext, _: Any) -> Any:
+        match where:
+            case "value":
+                ctx.set_value("a", "x\x00")
+            case "status":
+                ctx.set_custom_status("x\x00")
+            case "input":
+                await ctx.schedule_activity("bad", {"x\x00": 1})
+            case "output":
+                return "x\x00"
+            case "error":
+                raise ValueError("x\x00")
+        await ctx.schedule_activity("bad")
+        return None
+
+    world = world_of(main, bad)
+    world.start("i", "main")
+    world.run(steps_max=20)
+    failure = world.instance("i").failure
+    assert failure is not None and ("NUL" in failure or failure.endswith("x\ufffd"))
+
+
 def test_two_workers_run_every_turn_and_one_commits() -> None:
     async def main(ctx: OrchestrationContext, _: Any) -> Any:
         for number in range(5):

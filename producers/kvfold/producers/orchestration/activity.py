@@ -91,7 +91,7 @@ def run_activity(
 
 def failed(task: DueTask, error: str, *, retryable: bool = True) -> ActivityFailed:
     """The failure of an attempt, with as much of its text as fits."""
-    raw = error.encode("utf-8", "replace")[:ORCHESTRATION_ERROR_BYTES_MAX]
+    raw = error.replace("\x00", "\ufffd").encode("utf-8", "replace")[:ORCHESTRATION_ERROR_BYTES_MAX]
     return ActivityFailed.model_construct(
         **_place(task), error=raw.decode("utf-8", "ignore"), retryable=retryable
     )

@@ -33,7 +33,7 @@ from kvfold.schemas.orchestration import (
     TimerCreated,
     TurnEvent,
 )
-from kvfold.schemas.strict_json import encode_json
+from kvfold.schemas.strict_json import decode_json, encode_json
 
 __all__ = ["GET_VALUES_ACTIVITY", "GET_VALUE_ACTIVITY", "OrchestrationContext"]
 
@@ -323,6 +323,8 @@ def _check_name(what: str, name: str) -> None:
 def _check_text(what: str, text: str) -> None:
     if not isinstance(text, str):
         raise InvalidError(f"{what} is a text, not {type(text).__name__}", code="invalid-argument")
+    if "\x00" in text:
+        raise InvalidError(f"{what} holds NUL: it is not accepted", code="invalid-argument")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -334,7 +336,7 @@ def _check_text(what: str, text: str) -> None:
 def _json(what: str, value: Any) -> Any:
     """A value as the log gives it back: lists for tuples, texts for keys."""
     try:
-        return json.loads(encode_json(value))
+        return decode_json(encode_json(value))
     except (TypeError, ValueError, InvalidError) as error:
         raise InvalidError(f"{what} is no JSON value: {error}", code="invalid-argument") from error
 

@@ -16,7 +16,6 @@ anything that the context did not give is an error that says so. Pure but for wh
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -42,7 +41,7 @@ from kvfold.schemas.orchestration import (
     TurnEvent,
     TurnFailed,
 )
-from kvfold.schemas.strict_json import encode_json
+from kvfold.schemas.strict_json import decode_json, encode_json
 from kvfold.schemas.turn_limits import turn_problem
 
 __all__ = ["Begun", "LiveExecution", "OrchestrationFunction", "RecordedEvent", "WaitingMessage"]
@@ -316,7 +315,7 @@ class LiveExecution:
 
 def _completion(output: Any) -> TurnEvent:
     try:
-        data = json.loads(encode_json(output))
+        data = decode_json(encode_json(output))
     except (TypeError, ValueError, KvfoldError) as error:
         return _failed(f"the output is no JSON value: {error}")
     return OrchestrationCompleted(kind="OrchestrationCompleted", output=data)
@@ -330,7 +329,11 @@ def _failure(error: Exception) -> TurnEvent:
 
 def _failed(text: str) -> TurnEvent:
     """A failure with as much of its text as fits: an error never keeps an instance from ending."""
-    fitting = text.encode("utf-8", "replace")[:ORCHESTRATION_ERROR_BYTES_MAX].decode("utf-8", "ignore")
+    fitting = (
+        text.replace("\x00", "\ufffd")
+        .encode("utf-8", "replace")[:ORCHESTRATION_ERROR_BYTES_MAX]
+        .decode("utf-8", "ignore")
+    )
     return TurnFailed(kind="OrchestrationFailed", error=fitting)
 
 
