@@ -99,13 +99,18 @@ def test_the_wheel_holds_the_whole_product(wheel: Path, tracked: tuple[Path, ...
     expected = {
         str(Path(*name.parts[1:])) for name in tracked if name.parts[0] in ROOTS and name.parts[1] == "kvfold"
     }
-    expected |= {f"kvfold/{name}" for name in map(str, tracked) if name.startswith("schemas/contracts/")}
+    (data,) = (folder.name for folder in wheel.glob("*.data"))
+    expected |= {
+        f"{data}/data/share/kvfold/contracts/{name.name}"
+        for name in tracked
+        if name.parts[:2] == ("schemas", "contracts")
+    }
     suffixes = {Path(name).suffix for name in expected}
     assert {".py", ".typed", ".sql", ".json", ".wit"} <= suffixes
     held = _files(wheel)
     assert expected - held == set()
     # Nothing of the repository beside the product: no tests, no folders named like the roots.
-    assert {Path(name).parts[0] for name in held if ".dist-info" not in name} == {"kvfold"}
+    assert {Path(name).parts[0] for name in held if ".dist-info" not in name} == {"kvfold", data}
 
 
 def test_the_wheel_says_what_it_needs(wheel: Path, settings: dict[str, Any]) -> None:
