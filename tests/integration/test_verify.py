@@ -26,6 +26,7 @@ from kvfold.projector.verify import Verification, VerifyOptions, verify
 from kvfold.schemas.codec import encode
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.limits import DEDUPE_WINDOW_MS
+from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.partitioning import partition_of
 from support.cli import run_command
 from support.mutations import (
@@ -35,6 +36,8 @@ from support.mutations import (
     instance_events,
     instance_started,
     key_set,
+    orchestration_record,
+    turn,
     undeployed,
 )
 from support.projection import append_all, eventually, wait_until_folded
@@ -43,6 +46,7 @@ from support.projectors import postgres_log, running_projector, some_records
 pytestmark = [pytest.mark.postgres, pytest.mark.row("X7")]
 PARTITIONS = 3
 CAPSULE = "c:carol:capsule:notes"
+RUNTIME = "o:runtime-1"
 Connection = psycopg.Connection[Any]
 
 
@@ -88,8 +92,21 @@ def folded(log: Log, dsn: str, *, seed: int = 1) -> None:
     ]
     append_all(log, some_records(seed, 300))
     append_all(log, [(_partition(mutation.scope), encode(mutation)) for mutation in story])
+    append_all(log, [(_partition(mutation.scope), encode(mutation)) for mutation in _runtime_story(log)])
     with running_projector(log, dsn):
         wait_until_folded(dsn, log)
+
+
+def _runtime_story(log: Log) -> list[Mutation]:
+    """A `runtime` instance that awaits an activity and a child, with an event that nobody has taken."""
+    begun = encode(instance_started(mode="runtime", scope=RUNTIME))
+    incarnation = log.append(_partition(RUNTIME), begun).result(10).offset
+    asked = (
+        {"kind": "ActivityScheduled", "name": "a"},
+        {"kind": "ChildScheduled", "instance_id": "kid", "name": "n"},
+    )
+    raised = orchestration_record("event-raised", {"name": "go"}, scope=RUNTIME)
+    return [turn(*asked, incarnation=incarnation, seen=incarnation, scope=RUNTIME), raised]
 
 
 def _partition(scope: str) -> int:
@@ -127,6 +144,11 @@ PLANTED = {
     "orchestration_instance_history": "valid_to = valid_to + 1 WHERE scope = 'o:order-17' AND history_length = 1",
     "orchestration_execution": "kv_seed = '{ }' WHERE scope = 'o:order-17'",
     "orchestration_event": "data = data || ' ' WHERE scope = 'o:order-17' AND event_id = 1",
+    "orchestration_queue": "events_waiting = 7 WHERE scope = 'o:runtime-1'",
+    "orchestration_inbox": "data = data || ' ' WHERE scope = 'o:runtime-1'",
+    "orchestration_task": "attempt = 2 WHERE scope = 'o:runtime-1' AND kind = 'activity'",
+    "orchestration_child": "child = 'o:other' WHERE scope = 'o:runtime-1'",
+    "orchestration_outbox": "target = 'o:other' WHERE scope = 'o:runtime-1'",
     "orchestration_kv": "value = '3' WHERE scope = 'o:order-17'",
     "orchestration_kv_history": "value = '3' WHERE scope = 'o:order-17'",
     "decision": "detail = 'x' WHERE scope = 'd:dep-1' AND type = 'kvfold.deployment.undeployed.v1'",

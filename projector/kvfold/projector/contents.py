@@ -31,6 +31,11 @@ IN_PLACE_TABLES: Final = (
     "deployment_scope",
     "orchestration_execution",
     "orchestration_event",
+    "orchestration_queue",
+    "orchestration_inbox",
+    "orchestration_task",
+    "orchestration_child",
+    "orchestration_outbox",
 )
 """Tables whose rows change or go without leaving a history: they are known as they are now only."""
 
