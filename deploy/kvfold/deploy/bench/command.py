@@ -24,7 +24,7 @@ __all__ = ["bench"]
 
 _CAPSULE: Final = ("capsule-set", "capsule-threads", "capsule-spread", "capsule-get")
 _VOLATILE: Final = ("volatile-put", "volatile-get")
-_REPLAY: Final = ("rebuild", "rebuild-two-workers", "swap-reads", "watch")
+_REPLAY: Final = ("rebuild", "rebuild-two-workers", "swap-reads", "as-of", "watch")
 _GROUPS: Final = {"capsule": _CAPSULE, "replay": _REPLAY, "volatile": _VOLATILE}
 _NAMES: Final = (
     "projector",
@@ -48,7 +48,7 @@ def bench(name: str | None, as_json: bool, quick: bool, check: bool) -> None:
     Needs a Kafka broker in KVFOLD_KAFKA (`volatile` does not). PostgreSQL is the server in KVFOLD_POSTGRES, whose user
     may create databases, else one in a temporary directory. Topics and databases are made for the run, deleted afterwards.
     Without NAME, all benches run; that takes some minutes. `capsule` is the four of capsules,
-    `replay` the four of generations and watchers, `volatile` the two of the volatile tier, on the Redis
+    `replay` the five of generations and watchers, `volatile` the two of the volatile tier, on the Redis
     in REDIS_URL or else on one that is started for the run.
 
     \b
@@ -81,6 +81,7 @@ def _named(name: str | None) -> Sequence[str]:
 def _run(names: Sequence[str], sizes: Sizes) -> Iterator[Result]:
     """Runs benches on one stage, and gives each result when it is there."""
     from kvfold.deploy.bench import (
+        as_of_reads,
         capsules,
         deployment_put,
         point_reads,
@@ -96,7 +97,15 @@ def _run(names: Sequence[str], sizes: Sizes) -> Iterator[Result]:
 
     runs = {
         module.SPEC.name: module.run
-        for module in (projecting, write_latency, point_reads, deployment_put, swapping, watching)
+        for module in (
+            projecting,
+            write_latency,
+            point_reads,
+            deployment_put,
+            swapping,
+            as_of_reads,
+            watching,
+        )
     }
     runs |= {
         capsules.SET.name: capsules.run_set,
