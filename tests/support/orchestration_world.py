@@ -19,8 +19,8 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
+from kvfold.producers.orchestration.context import OrchestrationContext
 from kvfold.producers.orchestration.execution import RecordedEvent, WaitingMessage
-from kvfold.producers.orchestration.observing import SilentObserver
 from kvfold.producers.orchestration.registry import Registry
 from kvfold.producers.orchestration.store import (
     DueTask,
@@ -55,13 +55,35 @@ from kvfold.schemas.position import Position
 from kvfold.schemas.record import Record
 from support.mutations import mutation_id
 
-__all__ = ["Crashed", "InlineExecutor", "World"]
+__all__ = ["Crashed", "InlineExecutor", "SilentObserver", "World"]
 
 START_MS = 1_700_000_000_000
 
 
 class Crashed(BaseException):
     """The worker died here."""
+
+
+class SilentObserver:
+    """Tells nobody."""
+
+    def value_set(self, context: OrchestrationContext, key: str, value: str) -> None:
+        """Nothing."""
+
+    def value_read(self, context: OrchestrationContext, key: str, *, found: bool) -> None:
+        """Nothing."""
+
+    def value_cleared(self, context: OrchestrationContext, key: str) -> None:
+        """Nothing."""
+
+    def values_cleared(self, context: OrchestrationContext) -> None:
+        """Nothing."""
+
+    def remote_read(self, context: OrchestrationContext) -> None:
+        """Nothing."""
+
+    def logged(self, context: OrchestrationContext, event: str, fields: Mapping[str, Any]) -> None:
+        """Nothing."""
 
 
 class InlineExecutor(Executor):

@@ -54,14 +54,7 @@ from kvfold.schemas.bodies import CapsuleBatch, FormatRaised
 from kvfold.schemas.codec import fingerprint
 from kvfold.schemas.form import Formed, Unformed, below_level, check_form, rejected
 from kvfold.schemas.limits import DEDUPE_WINDOW_MS, DETAIL_CHARS_MAX
-from kvfold.schemas.orchestration import (
-    ActivityCompleted,
-    ActivityFailed,
-    ChildCompleted,
-    ChildFailed,
-    Delivered,
-    TimerFired,
-)
+from kvfold.schemas.orchestration import Answer, Delivered
 from kvfold.schemas.outcome import Decision
 from kvfold.schemas.record import Record
 from kvfold.schemas.rules import is_secret, validate
@@ -300,7 +293,7 @@ class _Projection:
         loaded, scope, body = self._loaded, formed.mutation.scope, formed.body
         task, outgoing = None, None
         match body:
-            case ActivityCompleted() | ActivityFailed() | TimerFired() | ChildCompleted() | ChildFailed():
+            case Answer():
                 task = loaded.tasks.get(scope, {}).get((body.execution_id, body.event_id))
             case Delivered():
                 key = (scope, body.incarnation, body.execution_id, body.event_id, body.kind)

@@ -21,11 +21,7 @@ from kvfold.projector.tables import (
 )
 from kvfold.schemas.form import Formed
 from kvfold.schemas.orchestration import (
-    ActivityCompleted,
     ActivityFailed,
-    CancelRequested,
-    ChildCompleted,
-    ChildFailed,
     Delivered,
     EventRaised,
     ExecutionsPrunedV2,
@@ -34,7 +30,6 @@ from kvfold.schemas.orchestration import (
     OrchestrationEvents,
     RetryPolicy,
     Started,
-    TimerFired,
     Turn,
     TurnFailed,
 )
@@ -82,15 +77,7 @@ def fold_orchestration(
         case Delivered():
             assert state.outgoing is not None
             return Changes(removals=(("orchestration_outbox", state.outgoing[:5]),))
-        case (
-            ActivityCompleted()
-            | ActivityFailed()
-            | TimerFired()
-            | ChildCompleted()
-            | ChildFailed()
-            | EventRaised()
-            | CancelRequested()
-        ):
+        case _ if isinstance(body, Message):
             return _receive(body, state, place)
         case _:
             raise AssertionError(f"no fold for {formed.mutation.type}")

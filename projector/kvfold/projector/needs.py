@@ -9,17 +9,7 @@ from kvfold.schemas.bodies import CapsuleBatch
 from kvfold.schemas.body import Body
 from kvfold.schemas.form import Formed, Unformed
 from kvfold.schemas.limits import BATCH_KEYS_MAX
-from kvfold.schemas.orchestration import (
-    ActivityCompleted,
-    ActivityFailed,
-    ChildCompleted,
-    ChildFailed,
-    Delivered,
-    ExecutionsPrunedV2,
-    InstanceDeleted,
-    TimerFired,
-    Turn,
-)
+from kvfold.schemas.orchestration import Answer, Delivered, ExecutionsPrunedV2, InstanceDeleted, Turn
 from kvfold.schemas.record import Record
 from kvfold.schemas.types import Family
 
@@ -122,7 +112,7 @@ def _needs_of_orchestration(scope: str, body: Body | None, result: Needs) -> Non
             result.children = scope
         case Turn():
             result.messages.update((scope, offset) for offset in body.consumed)
-        case ActivityCompleted() | ActivityFailed() | TimerFired() | ChildCompleted() | ChildFailed():
+        case Answer():
             result.tasks.add((scope, body.execution_id, body.event_id))
         case Delivered():
             result.outgoing.add((scope, body.incarnation, body.execution_id, body.event_id, body.kind))

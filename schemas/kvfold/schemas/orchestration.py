@@ -8,7 +8,7 @@ repeats its data: the fold makes the history event from the message.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field
 
@@ -16,10 +16,12 @@ from kvfold.schemas.body import EVENTS_MAX, Body, Count, Number
 
 __all__ = [
     "EVENT_KINDS",
+    "MESSAGE_KINDS",
     "TURN_EVENT_KINDS",
     "ActivityCompleted",
     "ActivityFailed",
     "ActivityScheduled",
+    "Answer",
     "CancelRequested",
     "ChildCompleted",
     "ChildFailed",
@@ -240,7 +242,7 @@ class Turn(Body):
     events: Annotated[tuple[TurnEvent, ...], Field(max_length=EVENTS_MAX, strict=False)] = ()
 
 
-class _Answer(Body):
+class Answer(Body):
     """What answers something that a turn asked for: `event_id` is the history number of the event that asked."""
 
     incarnation: Count
@@ -248,14 +250,14 @@ class _Answer(Body):
     event_id: Number
 
 
-class ActivityCompleted(_Answer):
+class ActivityCompleted(Answer):
     """`orchestration.activity-completed`: refused unless that attempt is pending."""
 
     attempt: Number
     result: Any = None
 
 
-class ActivityFailed(_Answer):
+class ActivityFailed(Answer):
     """`orchestration.activity-failed`: another attempt is due if the policy has one left and it is `retryable`."""
 
     attempt: Number
@@ -263,17 +265,17 @@ class ActivityFailed(_Answer):
     retryable: bool = True
 
 
-class TimerFired(_Answer):
+class TimerFired(Answer):
     """`orchestration.timer-fired`: `early` unless effective time has reached the timer's."""
 
 
-class ChildCompleted(_Answer):
+class ChildCompleted(Answer):
     """`orchestration.child-completed`, in the parent's scope."""
 
     output: Any = None
 
 
-class ChildFailed(_Answer):
+class ChildFailed(Answer):
     """`orchestration.child-failed`, in the parent's scope: the child failed, or could not be started."""
 
     error: str
@@ -335,3 +337,5 @@ Message = (
     | CancelRequested
 )
 """What waits in an inbox."""
+MESSAGE_KINDS: Final = frozenset(model.__name__ for model in get_args(Message))
+"""The kinds of the history events that messages become."""

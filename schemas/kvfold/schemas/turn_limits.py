@@ -36,7 +36,7 @@ from kvfold.schemas.orchestration import (
 )
 from kvfold.schemas.strict_json import encode_json
 
-__all__ = ["data_problem", "error_problem", "key_value_problem", "turn_problem"]
+__all__ = ["data_problem", "error_problem", "fitting_error", "key_value_problem", "turn_problem"]
 
 
 def key_value_problem(events: Sequence[Event | TurnEvent], keys: Iterable[str]) -> str | None:
@@ -95,6 +95,12 @@ def data_problem(what: str, data: Any) -> str | None:
 def error_problem(text: str) -> str | None:
     """The size of an error's text."""
     return _size_problem("error", utf8_length(text), ORCHESTRATION_ERROR_BYTES_MAX)
+
+
+def fitting_error(text: str) -> str:
+    """As much of an error's text as is accepted: NUL and what has no UTF-8 form are replaced, the end is cut off."""
+    raw = text.replace("\x00", "\ufffd").encode("utf-8", "replace")
+    return raw[:ORCHESTRATION_ERROR_BYTES_MAX].decode("utf-8", "ignore")
 
 
 def _event_problem(event: TurnEvent) -> str | None:

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 
 from kvfold.producers.orchestration.store import DueTask
 from kvfold.schemas.errors import InvalidError, KvfoldError
-from kvfold.schemas.limits import ORCHESTRATION_ERROR_BYTES_MAX
 from kvfold.schemas.orchestration import ActivityCompleted, ActivityFailed
 from kvfold.schemas.strict_json import decode_json, encode_json
-from kvfold.schemas.turn_limits import data_problem
+from kvfold.schemas.turn_limits import data_problem, fitting_error
 
 __all__ = ["ActivityContext", "InstanceReader", "PermanentError", "run_activity"]
 
@@ -91,10 +90,7 @@ def run_activity(
 
 def failed(task: DueTask, error: str, *, retryable: bool = True) -> ActivityFailed:
     """The failure of an attempt, with as much of its text as fits."""
-    raw = error.replace("\x00", "\ufffd").encode("utf-8", "replace")[:ORCHESTRATION_ERROR_BYTES_MAX]
-    return ActivityFailed.model_construct(
-        **_place(task), error=raw.decode("utf-8", "ignore"), retryable=retryable
-    )
+    return ActivityFailed.model_construct(**_place(task), error=fitting_error(error), retryable=retryable)
 
 
 async def _within(awaitable: Any, attempt_ms: int | None) -> Any:

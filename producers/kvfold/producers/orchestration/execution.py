@@ -32,8 +32,8 @@ from kvfold.producers.orchestration.errors import (
 from kvfold.producers.orchestration.futures import DurableFuture
 from kvfold.producers.orchestration.observing import Observer
 from kvfold.schemas.errors import KvfoldError
-from kvfold.schemas.limits import ORCHESTRATION_ERROR_BYTES_MAX
 from kvfold.schemas.orchestration import (
+    MESSAGE_KINDS,
     TURN_EVENT_KINDS,
     OrchestrationCompleted,
     OrchestrationContinuedAsNew,
@@ -42,24 +42,12 @@ from kvfold.schemas.orchestration import (
     TurnFailed,
 )
 from kvfold.schemas.strict_json import decode_json, encode_json
-from kvfold.schemas.turn_limits import turn_problem
+from kvfold.schemas.turn_limits import fitting_error, turn_problem
 
 __all__ = ["Begun", "LiveExecution", "OrchestrationFunction", "RecordedEvent", "WaitingMessage"]
 
 OrchestrationFunction = Callable[[OrchestrationContext, Any], Awaitable[Any]]
 """`async def` of a context and the input."""
-
-_MESSAGE_KINDS: Final = frozenset(
-    {
-        "ActivityCompleted",
-        "ActivityFailed",
-        "TimerFired",
-        "ChildCompleted",
-        "ChildFailed",
-        "EventRaised",
-        "CancelRequested",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +107,6 @@ class LiveExecution:
         self._children = begun.children
 
     @property
-    def values(self) -> Mapping[str, str]:
-        """The instance's keys as the code sees them now."""
-        return self._context.values
-
-    @property
     def has_ended(self) -> bool:
         """Whether the code has ended this execution."""
         return self._end is not None
@@ -151,7 +134,7 @@ class LiveExecution:
 
     def _replay_turn(self, turn: Sequence[RecordedEvent]) -> None:
         self._context.is_replaying = True
-        messages = [event for event in turn if event.kind in _MESSAGE_KINDS]
+        messages = [event for event in turn if event.kind in MESSAGE_KINDS]
         # Kinds of a newer version are skipped (row O24): this code cannot have done them.
         recorded = [event for event in turn if event.kind in TURN_EVENT_KINDS]
         self._begin()
@@ -329,12 +312,7 @@ def _failure(error: Exception) -> TurnEvent:
 
 def _failed(text: str) -> TurnEvent:
     """A failure with as much of its text as fits: an error never keeps an instance from ending."""
-    fitting = (
-        text.replace("\x00", "\ufffd")
-        .encode("utf-8", "replace")[:ORCHESTRATION_ERROR_BYTES_MAX]
-        .decode("utf-8", "ignore")
-    )
-    return TurnFailed(kind="OrchestrationFailed", error=fitting)
+    return TurnFailed(kind="OrchestrationFailed", error=fitting_error(text))
 
 
 def _fields(action: TurnEvent) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import structlog
 if TYPE_CHECKING:
     from kvfold.producers.orchestration.context import OrchestrationContext
 
-__all__ = ["LoggingObserver", "Observer", "SilentObserver"]
+__all__ = ["LoggingObserver", "Observer"]
 
 _kv = structlog.get_logger("duroxide::kv")
 _runtime = structlog.get_logger("duroxide::runtime")
@@ -42,28 +42,6 @@ class Observer(Protocol):
     def logged(self, context: OrchestrationContext, event: str, fields: Mapping[str, Any]) -> None:
         """The code logged."""
         ...
-
-
-class SilentObserver:
-    """Tells nobody."""
-
-    def value_set(self, context: OrchestrationContext, key: str, value: str) -> None:
-        """Nothing."""
-
-    def value_read(self, context: OrchestrationContext, key: str, *, found: bool) -> None:
-        """Nothing."""
-
-    def value_cleared(self, context: OrchestrationContext, key: str) -> None:
-        """Nothing."""
-
-    def values_cleared(self, context: OrchestrationContext) -> None:
-        """Nothing."""
-
-    def remote_read(self, context: OrchestrationContext) -> None:
-        """Nothing."""
-
-    def logged(self, context: OrchestrationContext, event: str, fields: Mapping[str, Any]) -> None:
-        """Nothing."""
 
 
 class LoggingObserver:

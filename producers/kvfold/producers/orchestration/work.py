@@ -30,10 +30,10 @@ from kvfold.producers.orchestration.store import (
 )
 from kvfold.producers.outcomes import Decided
 from kvfold.schemas.errors import KvfoldError
-from kvfold.schemas.limits import ORCHESTRATION_ERROR_BYTES_MAX
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.orchestration import Turn, TurnFailed
 from kvfold.schemas.outcome import DecisionStatus
+from kvfold.schemas.turn_limits import fitting_error
 
 __all__ = ["Activities", "Append", "Messages", "Timers", "Turns"]
 
@@ -243,7 +243,7 @@ class Messages:
     def _deliver(self, batch: Sequence[OutgoingMessage]) -> list[OutgoingMessage]:
         """Appends them and then that they were delivered; gives those whose outcome is not known."""
         unknown: list[OutgoingMessage] = []
-        closing: list[tuple[OutgoingMessage, list[Future[Decided]]]] = []
+        closing: list[tuple[OutgoingMessage, Future[Decided]]] = []
         for message, outcome in [(message, self._append(messages.delivery(message))) for message in batch]:
             decided = _settled(outcome)
             if decided is None:
@@ -256,11 +256,8 @@ class Messages:
                 if told is None:
                     unknown.append(message)
                     continue
-            closing.append((message, [self._append(messages.delivered(message))]))
-        for message, outcomes in closing:
-            if any(_settled(outcome) is None for outcome in outcomes):
-                unknown.append(message)
-        return unknown
+            closing.append((message, self._append(messages.delivered(message))))
+        return unknown + [message for message, outcome in closing if _settled(outcome) is None]
 
 
 def _settled(outcome: Future[Decided]) -> Decided | None:
@@ -283,7 +280,7 @@ def _is_at(live: LiveExecution, instance: RunnableInstance) -> bool:
 
 def _nondeterministic(instance: RunnableInstance, worker: str, error: str) -> Turn:
     """A turn that does nothing but fail the instance (row O10)."""
-    text = error.encode("utf-8", "replace")[:ORCHESTRATION_ERROR_BYTES_MAX].decode("utf-8", "ignore")
+    failed = TurnFailed(kind="OrchestrationFailed", error=fitting_error(error), reason="nondeterminism")
     return Turn.model_construct(
         incarnation=instance.incarnation,
         execution_id=instance.execution_id,
@@ -291,5 +288,5 @@ def _nondeterministic(instance: RunnableInstance, worker: str, error: str) -> Tu
         worker=worker,
         seen=instance.seen,
         consumed=(),
-        events=(TurnFailed(kind="OrchestrationFailed", error=text, reason="nondeterminism"),),
+        events=(failed,),
     )

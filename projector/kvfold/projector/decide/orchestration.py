@@ -56,15 +56,7 @@ def decide_orchestration(formed: Formed, state: OrchestrationState) -> Decision:
             return Decision(DecisionStatus.APPLIED, removed=removed)
         case InstanceDeleted():
             return _decide_deletion(body, instance, state)
-        case (
-            ActivityCompleted()
-            | ActivityFailed()
-            | TimerFired()
-            | ChildCompleted()
-            | ChildFailed()
-            | EventRaised()
-            | CancelRequested()
-        ):
+        case _ if isinstance(body, Message):
             return _decide_message(body, instance, state)
         case Body() | None:
             raise AssertionError(f"no decision for {formed.mutation.type}")
