@@ -271,6 +271,25 @@ def test_children_answer_fail_and_are_refused() -> None:
     assert [row[0] for row in world.projection.rows("orchestration_instance")] == ["o:taken"]
 
 
+def test_children_are_counted_by_the_worker_as_by_the_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the limit after a replay, the worker appends the failing turn itself: the fold has nothing to refuse."""
+    monkeypatch.setattr("kvfold.schemas.turn_limits.ORCHESTRATION_CHILDREN_MAX", 2)
+
+    async def main(ctx: OrchestrationContext, _: Any) -> Any:
+        for number in range(3):
+            await ctx.sub_orchestration("kid", number)
+
+    async def kid(ctx: OrchestrationContext, number: int) -> Any:
+        return number
+
+    world = world_of(main, kid=kid)
+    world.start("i", "main")
+    world.run(replay_always=True)
+    assert world.instance("i").failure == "child count (3) exceeds limit (2)"
+    statuses = {row[8] for row in world.projection.rows("decision")}
+    assert statuses == {"applied"}
+
+
 @pytest.mark.row("O10")
 @pytest.mark.parametrize(
     ("first", "second", "expected", "found"),

@@ -112,7 +112,7 @@ class Turns:
             instance.input,
             instance.kv,
             instance.started_ms,
-            instance.children - sum(1 for event in history if event.kind == "ChildScheduled"),
+            instance.children,
         )
         live = LiveExecution(self._registry.orchestrations[instance.name], begun, self._observer)
         live.replay(history)
