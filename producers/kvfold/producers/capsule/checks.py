@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from kvfold.producers.capsule.errors import InvalidKey, TooLarge, Unknown
-from kvfold.schemas.limits import CAPSULE_LIST_KEYS_MAX, CAPSULE_VALUE_BYTES_MAX, PAGE_LIMIT_MAX
+from kvfold.schemas.limits import CAPSULE_VALUE_BYTES_MAX, PAGE_LIMIT_MAX
 from kvfold.schemas.names import (
     capsule_scope,
     check_capsule_key,
@@ -23,7 +23,6 @@ __all__ = [
     "checked_value",
     "namespace_of",
     "parts_of",
-    "too_many_keys",
 ]
 
 _MIDDLE: Final = "capsule"
@@ -98,11 +97,6 @@ def checked_page(prefix: str, cursor: str | None, limit: int) -> None:
         raise Unknown(f"the limit is not accepted: a whole number from 1 to {PAGE_LIMIT_MAX} is")
     if limit > PAGE_LIMIT_MAX:
         raise TooLarge(f"the limit is {limit}: a page has at most {PAGE_LIMIT_MAX} keys")
-
-
-def too_many_keys() -> TooLarge:
-    """The error of a listing that does not fit (row C8)."""
-    return TooLarge(f"more than {CAPSULE_LIST_KEYS_MAX} keys match: list them page by page (list_keys_page)")
 
 
 def _check_name(what: str, name: str) -> None:

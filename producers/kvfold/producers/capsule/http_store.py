@@ -20,12 +20,11 @@ from kvfold.producers.capsule.checks import (
     checked_prefix,
     checked_value,
     parts_of,
-    too_many_keys,
 )
 from kvfold.producers.capsule.errors import HostError, InvalidKey, Quota, TooLarge, Unavailable, Unknown
+from kvfold.producers.capsule.listing import WholeListing
 from kvfold.producers.capsule.store import KeyPage
 from kvfold.schemas.errors import InvalidError
-from kvfold.schemas.limits import CAPSULE_LIST_KEYS_MAX
 from kvfold.schemas.names import capsule_scope
 from kvfold.schemas.position import format_positions, parse_positions
 
@@ -43,7 +42,7 @@ _ERRORS: Final[Mapping[str, type[HostError]]] = {
 }
 
 
-class HttpKvStore:
+class HttpKvStore(WholeListing):
     """A `PagedKvStore` on a kvfold gateway. Safe for several threads; closed by `close` or as a context manager.
 
     A write whose answer was lost is repeated with the same idempotency key, so it is applied once. A read demands the
@@ -120,17 +119,6 @@ class HttpKvStore:
         route = _route(namespace, "kv")
         checked_key(key)
         return self._read("HEAD", namespace, route, {"key": key}).status_code != httpx.codes.NOT_FOUND
-
-    def list_keys(self, namespace: str) -> list[str]:
-        """See `KvStore`."""
-        return self.list_keys_with_prefix(namespace, "")
-
-    def list_keys_with_prefix(self, namespace: str, prefix: str) -> list[str]:
-        """See `KvStore`."""
-        page = self.list_keys_page(namespace, prefix, cursor=None, limit=CAPSULE_LIST_KEYS_MAX)
-        if page.next_cursor is not None:
-            raise too_many_keys()
-        return list(page.keys)
 
     def list_keys_page(self, namespace: str, prefix: str, *, cursor: str | None, limit: int) -> KeyPage:
         """See `PagedKvStore`."""

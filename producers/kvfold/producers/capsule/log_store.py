@@ -11,20 +11,20 @@ from kvfold.producers.capsule.checks import (
     checked_prefix,
     checked_value,
     parts_of,
-    too_many_keys,
 )
 from kvfold.producers.capsule.client import CapsuleClient
 from kvfold.producers.capsule.errors import host_error
+from kvfold.producers.capsule.listing import WholeListing
 from kvfold.producers.capsule.store import KeyPage
 from kvfold.producers.producer import Producer
 from kvfold.producers.reading import QueryReader
 from kvfold.schemas.errors import KvfoldError
-from kvfold.schemas.limits import CAPSULE_LIST_KEYS_MAX, OPEN_WAIT_SECONDS_MAX
+from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX
 
 __all__ = ["LogKvStore"]
 
 
-class LogKvStore:
+class LogKvStore(WholeListing):
     """A `PagedKvStore` on kvfold's log and projection. Safe for several threads, which share appends and waits.
 
     Writes return when they are decided, at the latest after `timeout_s`; reads see every write of this producer.
@@ -65,17 +65,6 @@ class LogKvStore:
         checked_key(key)
         with _as_host_errors():
             return client.exists(key)
-
-    def list_keys(self, namespace: str) -> list[str]:
-        """See `KvStore`."""
-        return self.list_keys_with_prefix(namespace, "")
-
-    def list_keys_with_prefix(self, namespace: str, prefix: str) -> list[str]:
-        """See `KvStore`."""
-        page = self.list_keys_page(namespace, prefix, cursor=None, limit=CAPSULE_LIST_KEYS_MAX)
-        if page.next_cursor is not None:
-            raise too_many_keys()
-        return list(page.keys)
 
     def list_keys_page(self, namespace: str, prefix: str, *, cursor: str | None, limit: int) -> KeyPage:
         """See `PagedKvStore`."""

@@ -14,12 +14,12 @@ from kvfold.producers.capsule.checks import (
     checked_prefix,
     checked_value,
     parts_of,
-    too_many_keys,
 )
 from kvfold.producers.capsule.errors import Quota
+from kvfold.producers.capsule.listing import WholeListing
 from kvfold.producers.capsule.store import KeyPage
 from kvfold.reads.capsule import CapsuleUsage
-from kvfold.schemas.limits import CAPSULE_LIST_KEYS_MAX, CAPSULE_QUOTA_BYTES_DEFAULT
+from kvfold.schemas.limits import CAPSULE_QUOTA_BYTES_DEFAULT
 from kvfold.schemas.names import utf8_length
 
 __all__ = ["MemoryKvStore"]
@@ -35,7 +35,7 @@ class _Namespace:
     bytes_max: int = CAPSULE_QUOTA_BYTES_DEFAULT
 
 
-class MemoryKvStore:
+class MemoryKvStore(WholeListing):
     """A `PagedKvStore` for tests and for what may be lost. Safe for several threads: every call holds one lock."""
 
     def __init__(self) -> None:
@@ -69,17 +69,6 @@ class MemoryKvStore:
     def exists(self, namespace: str, key: str) -> bool:
         """See `KvStore`."""
         return self.get(namespace, key) is not None
-
-    def list_keys(self, namespace: str) -> list[str]:
-        """See `KvStore`."""
-        return self.list_keys_with_prefix(namespace, "")
-
-    def list_keys_with_prefix(self, namespace: str, prefix: str) -> list[str]:
-        """See `KvStore`."""
-        page = self.list_keys_page(namespace, prefix, cursor=None, limit=CAPSULE_LIST_KEYS_MAX)
-        if page.next_cursor is not None:
-            raise too_many_keys()
-        return list(page.keys)
 
     def list_keys_page(self, namespace: str, prefix: str, *, cursor: str | None, limit: int) -> KeyPage:
         """See `PagedKvStore`."""
