@@ -11,19 +11,18 @@ from typing import Final
 
 import psycopg
 
-from kvfold.deploy.bench.point_reads import await_port
+from kvfold.deploy.bench.point_reads import await_port, get_load
 from kvfold.deploy.bench.projecting import fold_all
 from kvfold.deploy.bench.result import Result, Round, Spec
 from kvfold.deploy.bench.sizes import Sizes, Tell
 from kvfold.deploy.bench.stage import Stage, free_port, kvfold_process, run_apart
-from kvfold.deploy.bench.workload import VALUE_BYTES, fill, mutations, path_of
+from kvfold.deploy.bench.workload import fill, mutations, path_of
 from kvfold.schemas.partitioning import partition_of
 
 __all__ = ["SPEC", "run"]
 
 SPEC: Final = Spec("as-of", "requests/s", target=0.5, more_is_better=True)
 
-_CONNECTIONS: Final = 32
 _HOST: Final = "127.0.0.1"
 
 
@@ -50,19 +49,12 @@ def run(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
         )
         await_port(process, port)
         asked = list(mutations(keys))
-        load = {
-            "host": _HOST,
-            "port": port,
-            "connections": _CONNECTIONS,
-            "requests": sizes.reads,
-            "body_bytes": VALUE_BYTES,
-        }
         plain = [path_of(mutation) for mutation in asked]
         partitions = [partition_of(mutation.scope.encode(), len(ends)) for mutation in asked]
         past = [f"{path}?as_of={p}:{ends[p]}" for path, p in zip(plain, partitions, strict=True)]
         for number in range(1, sizes.read_rounds + 1):
-            figure = run_apart("http_load", {**load, "paths": past})["per_second"]
-            floor = run_apart("http_load", {**load, "paths": plain})["per_second"]
+            figure = run_apart("http_load", get_load(past, sizes) | {"port": port})["per_second"]
+            floor = run_apart("http_load", get_load(plain, sizes) | {"port": port})["per_second"]
             rounds.append(Round(figure, floor))
             tell(f"round {number} of {sizes.read_rounds}: {figure:,.0f}/s, floor {floor:,.0f}/s")
     return Result.of(SPEC, rounds)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from kvfold.query_api.serve import POOL_SIZE
 from kvfold.reads.capsule import capsule_value
 from kvfold.schemas.errors import UnavailableError
 
-__all__ = ["SPEC", "await_port", "run"]
+__all__ = ["SPEC", "await_port", "get_load", "run"]
 
 SPEC: Final = Spec("point-reads", "requests/s", target=0.8, more_is_better=True)
 
@@ -51,13 +52,7 @@ def run(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
         ]
         for process, port in zip(processes, (ours, bare), strict=True):
             await_port(process, port)
-        load = {
-            "host": _HOST,
-            "paths": [path_of(mutation) for mutation in mutations(keys)],
-            "connections": _CONNECTIONS,
-            "requests": sizes.reads,
-            "body_bytes": VALUE_BYTES,
-        }
+        load = get_load([path_of(mutation) for mutation in mutations(keys)], sizes)
         for number in range(1, sizes.read_rounds + 1):
             figure = run_apart("http_load", {**load, "port": ours})["per_second"]
             floor = run_apart("http_load", {**load, "port": bare})["per_second"]
@@ -84,6 +79,17 @@ def _floor_job(dsn: str, port: int) -> dict[str, Any]:
             "proxy_headers": False,
             "log_level": "warning",
         },
+    }
+
+
+def get_load(paths: Sequence[str], sizes: Sizes, *, connections: int = _CONNECTIONS) -> dict[str, Any]:
+    """A job of `http_load` but for its port: GET requests of these paths, each answered by a value of the workload."""
+    return {
+        "host": _HOST,
+        "paths": list(paths),
+        "connections": connections,
+        "requests": sizes.reads,
+        "body_bytes": VALUE_BYTES,
     }
 
 

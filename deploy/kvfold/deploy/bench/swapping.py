@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import psycopg
 
-from kvfold.deploy.bench.point_reads import await_port
+from kvfold.deploy.bench.point_reads import await_port, get_load
 from kvfold.deploy.bench.result import Result, Round, Spec
 from kvfold.deploy.bench.sizes import Sizes, Tell
 from kvfold.deploy.bench.stage import Stage, free_port, kvfold_process, run_apart
-from kvfold.deploy.bench.workload import VALUE_BYTES, fill, mutations, path_of
+from kvfold.deploy.bench.workload import fill, mutations, path_of
 from kvfold.log.kafka import KafkaLog
 from kvfold.projector.generations import list_generations
 from kvfold.projector.swapping import swap_generation
@@ -53,14 +53,8 @@ def run(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
         with kvfold_process("rebuild", kafka=kafka, dsn=dsn) as rebuild:
             if rebuild.wait() != 0 or projector.poll() is not None:
                 raise UnavailableError("the rebuild of the bench failed", code="bench-failed")
-        load = {
-            "host": _HOST,
-            "port": port,
-            "paths": [path_of(mutation) for mutation in mutations(keys)],
-            "connections": _CONNECTIONS,
-            "requests": sizes.reads,
-            "body_bytes": VALUE_BYTES,
-        }
+        paths = [path_of(mutation) for mutation in mutations(keys)]
+        load = get_load(paths, sizes, connections=_CONNECTIONS) | {"port": port}
         for number in range(1, sizes.read_rounds + 1):
             floor = run_apart("http_load", load)["p99_ms"]
             figure, swaps = _while_swapping(connection, log, load)

@@ -24,11 +24,11 @@ from kvfold.deploy.bench.result import Result, Round, Spec
 from kvfold.deploy.bench.sizes import Sizes, Tell
 from kvfold.deploy.bench.stage import Stage, free_port, kvfold_process, run_apart
 from kvfold.deploy.bench.workload import SCOPES, mutations
+from kvfold.deploy.bench.write_latency import await_projector
 from kvfold.log.kafka import KafkaLog
 from kvfold.producers.producer import Producer
 from kvfold.producers.watching import Put, Watch, watch
 from kvfold.reads.waiting import Waiter
-from kvfold.schemas.errors import UnavailableError
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.position import Position
 
@@ -38,7 +38,6 @@ SPEC: Final = Spec("watch", "ms", target=15.0, more_is_better=False)
 
 _HOST: Final = "127.0.0.1"
 _WARM_UP: Final = 50
-_START_TIMEOUT_S: Final = 60.0
 _COMMITTED: Final = (
     "SELECT extract(epoch FROM committed_at) FROM kvfold_g1.partition_offset WHERE partition = %s"
 )
@@ -62,7 +61,7 @@ def run(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
         stack.callback(waiter.close)
         producer = Producer(log, waiter, source="/kvfold/bench")
         writes = itertools.cycle(mutations(10 * SCOPES))
-        _await_projector(producer, writes)
+        await_projector(producer, writes)
         connection = stack.enter_context(psycopg.connect(dsn, autocommit=True))
         changes = stack.enter_context(watch(f"http://{_HOST}:{port}", after="beginning"))
         _p50_ms(producer, writes, changes, connection, _WARM_UP)
@@ -74,17 +73,6 @@ def run(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
             rounds.append(Round(figure, floor))
             tell(f"round {number} of {sizes.write_rounds}: {figure:.2f} ms, floor {floor:.2f} ms")
     return Result.of(SPEC, rounds)
-
-
-def _await_projector(producer: Producer, writes: Iterator[Mutation]) -> None:
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    while True:
-        try:
-            producer.execute(next(writes), timeout_s=1.0)
-            return
-        except UnavailableError:
-            if time.monotonic() > deadline:
-                raise
 
 
 def _p50_ms(

@@ -27,7 +27,7 @@ from kvfold.reads.waiting import Waiter
 from kvfold.schemas.errors import UnavailableError
 from kvfold.schemas.mutation import Mutation
 
-__all__ = ["SPEC", "floor_ms", "run"]
+__all__ = ["SPEC", "await_projector", "floor_ms", "run"]
 
 SPEC: Final = Spec("write-latency", "ms", target=1.6, more_is_better=False)
 
@@ -49,7 +49,7 @@ def run(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
     ):
         producer = Producer(log, waiter, source="/kvfold/bench")
         writes = itertools.cycle(mutations(10 * SCOPES))
-        _await_projector(producer, writes)
+        await_projector(producer, writes)
         _p50_ms(producer, writes, _WARM_UP)
         for number in range(1, sizes.write_rounds + 1):
             figure = _p50_ms(producer, writes, sizes.writes)
@@ -59,7 +59,7 @@ def run(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
     return Result.of(SPEC, rounds)
 
 
-def _await_projector(producer: Producer, writes: Iterator[Mutation]) -> None:
+def await_projector(producer: Producer, writes: Iterator[Mutation]) -> None:
     """Writes until one is decided: the projector is up, and all partitions are its own soon after."""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
