@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
-from conformance.kv_store_contract import KvStoreContract
+from conformance.kv_store_over_log import KvStoreOverLog
+from kvfold.log.port import Log
 from kvfold.producers.capsule.store import PagedKvStore
 from kvfold.producers.producer import Producer
-from support.capsule_stores import emptied, http_store, set_quota
-from support.projectors import postgres_log, running_projector
-from support.servers import fresh_database
+from support.capsule_stores import http_store
 
 __all__: list[str] = []
 
 
-@pytest.fixture(scope="module")
-def opened(postgres_admin_dsn: str) -> Iterator[tuple[PagedKvStore, Producer]]:
-    """One store for the module: each test begins with its namespaces emptied."""
-    with (
-        fresh_database(postgres_admin_dsn) as dsn,
-        postgres_log(dsn) as log,
-        running_projector(log, dsn),
-        http_store(log, dsn) as store_and_producer,
-    ):
-        yield store_and_producer
-
-
 @pytest.mark.postgres
-class TestHttpKvStore(KvStoreContract):
-    _producer: Producer
-
-    @pytest.fixture
-    def store(self, opened: tuple[PagedKvStore, Producer]) -> PagedKvStore:
-        store, self._producer = opened
-        emptied(store, self._producer)
-        return store
-
-    def set_quota(self, store: PagedKvStore, namespace: str, bytes_max: int) -> None:
-        set_quota(self._producer, namespace, bytes_max)
+class TestHttpKvStore(KvStoreOverLog):
+    @classmethod
+    def open_store(cls, log: Log, dsn: str) -> AbstractContextManager[tuple[PagedKvStore, Producer]]:
+        return http_store(log, dsn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
 from threading import Thread
@@ -19,7 +19,6 @@ from kvfold.log.kafka import KafkaLog
 from kvfold.log.kafka_topic import create_topic
 from kvfold.log.memory import MemoryLog
 from kvfold.log.port import Bounds, Log
-from kvfold.log.postgres import PostgresLog
 from kvfold.log.settings import Settings
 from kvfold.projector.generations import GenerationStateError, find_generation, list_generations
 from kvfold.projector.rebuilding import begin_rebuild, find_rebuild, look
@@ -37,29 +36,11 @@ from support.projection import (
     set_up,
     wait_until_folded,
 )
-from support.projectors import kafka_settings, postgres_log, running_projector, some_records
+from support.projectors import kafka_settings, running_projector, some_records
 from support.rebuilds import generation_content, rebuilt, same_rows, settings_of
 
 pytestmark = pytest.mark.postgres
 PARTITIONS = 3
-
-
-@pytest.fixture
-def log(postgres_dsn: str) -> Iterator[PostgresLog]:
-    with postgres_log(postgres_dsn) as opened:
-        yield opened
-
-
-@pytest.fixture
-def connection(postgres_dsn: str, log: Log) -> Iterator[psycopg.Connection[Any]]:
-    set_up(postgres_dsn, log)
-    with psycopg.connect(postgres_dsn, autocommit=True) as opened:
-        yield opened
-
-
-@pytest.fixture
-def settings(postgres_dsn: str) -> Settings:
-    return settings_of(postgres_dsn)
 
 
 def fold(dsn: str, log: Log) -> None:

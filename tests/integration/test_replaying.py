@@ -32,7 +32,6 @@ from support.projection import (
     eventually,
     fold_in_memory,
     read_log,
-    set_up,
     store_for,
     wait_until_folded,
 )
@@ -50,13 +49,6 @@ def log(request: pytest.FixtureRequest) -> Iterator[Log]:
             opened: Log = stack.enter_context(kafka_log(request.getfixturevalue("kafka_bootstrap")))
         else:
             opened = stack.enter_context(postgres_log(request.getfixturevalue("postgres_dsn")))
-        yield opened
-
-
-@pytest.fixture
-def connection(postgres_dsn: str, log: Log) -> Iterator[psycopg.Connection[Any]]:
-    set_up(postgres_dsn, log)
-    with psycopg.connect(postgres_dsn, autocommit=True) as opened:
         yield opened
 
 

@@ -18,7 +18,6 @@ from kvfold.deploy.stopping import StopRequest
 from kvfold.log.kafka import KafkaLog
 from kvfold.log.kafka_topic import create_topic
 from kvfold.log.port import Log
-from kvfold.log.postgres import PostgresLog
 from kvfold.log.settings import Settings
 from kvfold.projector import swapping
 from kvfold.projector.dropping import drop_generation
@@ -47,24 +46,6 @@ from support.traffic import running_traffic
 pytestmark = pytest.mark.postgres
 PARTITIONS = 3
 WAIT_S = 60.0
-
-
-@pytest.fixture
-def log(postgres_dsn: str) -> Iterator[PostgresLog]:
-    with postgres_log(postgres_dsn) as opened:
-        yield opened
-
-
-@pytest.fixture
-def connection(postgres_dsn: str, log: Log) -> Iterator[psycopg.Connection[Any]]:
-    set_up(postgres_dsn, log)
-    with psycopg.connect(postgres_dsn, autocommit=True) as opened:
-        yield opened
-
-
-@pytest.fixture
-def settings(postgres_dsn: str) -> Settings:
-    return settings_of(postgres_dsn)
 
 
 def verified(connection: psycopg.Connection[Any]) -> int:
