@@ -63,7 +63,7 @@ class ClientProvider:
         self._client = client
 
     def start(self, instance_id: str) -> None:
-        self._client.start(instance_id, "n")
+        self._client.start(instance_id, "n", mode="external")
 
     def append(self, instance_id: str, execution_id: int, events: Sequence[Event]) -> None:
         self._client.append_events(instance_id, execution_id, events)

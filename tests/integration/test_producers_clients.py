@@ -263,9 +263,9 @@ def test_one_of_many_writers_wins_a_version(kvfold: Stack) -> None:
 def test_an_external_instance(kvfold: Stack) -> None:
     client = kvfold.orchestration()
     assert client.get_value("i", "k") is None and client.snapshot("i") == {} and client.instance("i") is None
-    incarnation = client.start("i", "order", {"n": 1})
+    incarnation = client.start("i", "order", {"n": 1}, mode="external")
     with pytest.raises(ConflictError) as caught:
-        client.start("i", "order")
+        client.start("i", "order", mode="external")
     assert caught.value.code == "already-exists"
     client.append_events(
         "i",
@@ -303,7 +303,7 @@ def test_an_external_instance(kvfold: Stack) -> None:
     with pytest.raises(ConflictError) as caught:
         client.delete_instance("i")
     assert caught.value.code == "unknown-instance"
-    client.start("i", "order")
+    client.start("i", "order", mode="external")
     assert client.snapshot("i") == {}
 
 

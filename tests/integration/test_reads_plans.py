@@ -31,6 +31,7 @@ TABLES_THAT_GROW = (
         "deployment_entry_history",
         "orchestration_instance_history",
         "orchestration_kv_history",
+        "orchestration_execution",
     ),
     "orchestration_kv",
 )
@@ -45,6 +46,7 @@ FILTERED = {
     "snapshot_capsule": {"valid_from", "key"},
     "snapshot_deployment": {"valid_from", "key", "namespace", "row"},
     "snapshot_orchestration": {"valid_from"},
+    "prunable": {"ended_ms"},
     "changes": {"valid_from", "record_offset", "status", "applied", "text", "repeat_of"},
 }
 SIGNS = {"offset_at_time": ">=", "history": ">=", "changes": ">"}

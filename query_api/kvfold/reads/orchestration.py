@@ -15,10 +15,12 @@ from kvfold.schemas.position import Position
 
 __all__ = [
     "INSTANCE_STATUSES",
+    "AwaitedValue",
     "InstancePage",
     "InstanceSummary",
     "InstanceView",
     "KvValue",
+    "awaited_value",
     "instance",
     "instance_kv",
     "instance_value",
@@ -33,6 +35,7 @@ INSTANCE_STATUSES: Final = ("Running", "Completed", "Failed")
 _INSTANCE: Final = statement("instance")
 _KV: Final = statement("instance_kv")
 _VALUE: Final = statement("instance_value")
+_AWAITED: Final = statement("awaited_value")
 _INSTANCE_AS_OF: Final = statement("instance_as_of")
 _VALUE_AS_OF: Final = statement("instance_value_as_of")
 _IDS_AS_OF: Final = statement("instances_as_of")
@@ -71,6 +74,19 @@ class InstanceView:
     created_ms: int
     updated_ms: int
     kv: Mapping[str, KvValue]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedValue:
+    """A key of an instance that may still write it. `status` is None where there is no such instance."""
+
+    status: str | None
+    value: KvValue | None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the value may still change."""
+        return self.status == "Running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +141,15 @@ def instance_value(
         parameters = (partition, scope, key, as_of)
         return past(_VALUE_AS_OF, parameters, _shape_value, partition=partition, as_of=as_of)
     return Query(_VALUE, (partition, scope, key), _shape_value, partition)
+
+
+def awaited_value(instance_id: str, key: str, *, partition: int) -> Query[AwaitedValue]:
+    """A key's value and its instance's status, as of one moment: what a wait for the value looks at."""
+
+    def shape(rows: Rows) -> AwaitedValue:
+        return AwaitedValue(rows[0][2], _shape_value([(*row[:2], *row[3:]) for row in rows]))
+
+    return Query(_AWAITED, (partition, orchestration_scope(instance_id), key), shape, partition)
 
 
 def instances(*, prefix: str, status: str | None, cursor: str | None, limit: int) -> Query[InstancePage]:

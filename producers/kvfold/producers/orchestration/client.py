@@ -53,9 +53,11 @@ class OrchestrationClient:
         name: str,
         input: Any = None,
         *,
-        mode: Literal["runtime", "external"] = "external",
+        mode: Literal["runtime", "external"] = "runtime",
     ) -> int:
         """Makes an instance and gives its incarnation; `input` is any JSON value.
+
+        Workers run it (`kvfold worker`), unless its mode is `external`: then `append_events` tells what it did.
 
         Raises:
             ConflictError: `already-exists`.
