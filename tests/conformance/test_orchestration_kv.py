@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from conformance.orchestration_kv_contract import OrchestrationKvContract, Provider
-from kvfold.producers.orchestration import OrchestrationClient, Registry
+from kvfold.producers.orchestration import ActivityContext, OrchestrationClient, Registry, system_activities
+from kvfold.producers.orchestration.kv_provider import KvProvider
 from kvfold.producers.producer import Producer
 from kvfold.projector.tables import KvEntry
 from kvfold.reads.executor import Reader, read_pool
@@ -22,7 +24,7 @@ from support.projectors import postgres_log, running_projector
 __all__: list[str] = []
 
 
-class MemoryProvider:
+class MemoryProvider(Provider):
     """The log and the fold in memory."""
 
     def __init__(self) -> None:
@@ -45,10 +47,10 @@ class MemoryProvider:
     def delete(self, instance_id: str) -> None:
         self._send("instance-deleted", instance_id, {})
 
-    def value(self, instance_id: str, key: str) -> str | None:
+    def get_kv_value(self, instance_id: str, key: str) -> str | None:
         return self._world.get_value(instance_id, key)
 
-    def snapshot(self, instance_id: str) -> Mapping[str, str]:
+    def get_kv_snapshot(self, instance_id: str) -> Mapping[str, str]:
         return self._world.snapshot(instance_id)
 
     def writers(self, instance_id: str) -> Mapping[str, int]:
@@ -56,7 +58,7 @@ class MemoryProvider:
         return {row.key: row.execution_id for row in rows if row.scope == orchestration_scope(instance_id)}
 
 
-class ClientProvider:
+class ClientProvider(Provider):
     """The client over a log, a projector and the read side in Postgres."""
 
     def __init__(self, client: OrchestrationClient) -> None:
@@ -74,10 +76,10 @@ class ClientProvider:
     def delete(self, instance_id: str) -> None:
         self._client.delete_instance(instance_id)
 
-    def value(self, instance_id: str, key: str) -> str | None:
+    def get_kv_value(self, instance_id: str, key: str) -> str | None:
         return self._client.get_value(instance_id, key)
 
-    def snapshot(self, instance_id: str) -> Mapping[str, str]:
+    def get_kv_snapshot(self, instance_id: str) -> Mapping[str, str]:
         return self._client.snapshot(instance_id)
 
     def writers(self, instance_id: str) -> Mapping[str, int]:
@@ -108,3 +110,26 @@ class TestPostgres(OrchestrationKvContract):
             waiter = Waiter(postgres_dsn)
             stack.callback(waiter.close)
             yield ClientProvider(OrchestrationClient(Producer(log, waiter, source="/tests"), reader))
+
+
+class ProviderWithoutKv(KvProvider):
+    """Says nothing of keys."""
+
+
+@pytest.mark.row("O19")
+class TestWithoutKv:
+    """A provider that keeps no keys need not say so: everything is absent."""
+
+    def test_itself(self) -> None:
+        provider = ProviderWithoutKv()
+        assert provider.get_kv_value("i", "a") is None
+        assert provider.get_kv_snapshot("i") == {}
+
+    def test_the_client_and_reads_of_other_instances_over_it(self) -> None:
+        nobody: Any = None
+        client = OrchestrationClient(nobody, nobody, kv=ProviderWithoutKv())
+        assert (client.get_value("i", "a"), client.get_value_typed("i", "a", int)) == (None, None)
+        assert client.snapshot("i") == {}
+        context = ActivityContext("me", 0, 1, 1, "read", 1, client)
+        assert system_activities.get_value(context, '{"instance_id":"i","key":"a"}') == "null"
+        assert system_activities.get_values(context, '{"instance_id":"i","keys":["a"]}') == '{"a": null}'

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final, Protocol, TypeVar
 
 from kvfold.producers.producer import Producer
 from kvfold.reads.as_of import offset_at_time
 from kvfold.reads.query import Query, Read
-from kvfold.schemas.errors import InvalidError
+from kvfold.schemas.errors import InvalidError, NotUpToPositionError
 from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX
 from kvfold.schemas.position import Position
 
@@ -22,6 +22,8 @@ AsOf = Position | datetime | None
 T = TypeVar("T")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ROUNDS_MAX: Final = 8
+_PAUSE_S_MIN: Final = 0.002
+_PAUSE_S_MAX: Final = 0.05
 
 
 class QueryReader(Protocol):
@@ -54,20 +56,74 @@ class OwnWritesReader:
             NotUpToPositionError: the projection does not cover the producer's own writes in time.
             PartitionPausedError: it will not, until an operator mends the partition.
         """
+        return self._read(query(self._producer.partition_of(scope))).value
+
+    def read_everywhere(self, query: Query[T]) -> T:
+        """As `read`, of all partitions."""
+        return self._read(query).value
+
+    def read_until(
+        self,
+        scope: str,
+        query: Callable[[int], Query[T]],
+        is_enough: Callable[[T], bool],
+        *,
+        timeout_s: float,
+    ) -> T:
+        """Reads after each commit of the scope's partition until the value is enough or the time is over; the last value.
+
+        A read takes place whatever the time. Commits are told by the projector; nothing is polled.
+
+        Raises:
+            PartitionPausedError: the value is not enough, and an operator has to mend the partition first.
+            NotUpToPositionError: this producer does not wait for the projection.
+            StoreUnavailableError: as `read`, also in the middle of the wait.
+        """
+        deadline = monotonic() + timeout_s
+        asked = query(self._producer.partition_of(scope))
+        assert asked.partition is not None
+        pause_s = _PAUSE_S_MIN
+        while True:
+            began = monotonic()
+            read = self._read(asked)
+            left_s = deadline - monotonic()
+            if is_enough(read.value) or left_s <= 0:
+                return read.value
+            next_ = read.positions[asked.partition] + 1
+            try:
+                self._producer.covered(asked.partition, next_, timeout_s=left_s).result()
+            except NotUpToPositionError:
+                if monotonic() < deadline:
+                    raise
+                return read.value
+            # A partition in full swing commits hundreds of times a second; nobody needs to look that often for long.
+            sleep(max(0.0, min(began + pause_s, deadline) - monotonic()))
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+
+    def _read(self, asked: Query[T]) -> Read[T]:
+        """Reads until every partition that the query spans covers this producer's writes, or the past that is asked for."""
         deadline = monotonic() + self._timeout_s
-        partition = self._producer.partition_of(scope)
-        asked = query(partition)
-        past = asked.as_of
-        # The past up to there holds this producer's writes up to there, and has to be folded.
-        offset = self._producer.acknowledged(partition) if past is None else past[partition]
         read = self._reader.read(asked)
+        # More than one round only where a partition is behind, or Postgres went back after a crash and is folded again.
         for _ in range(_ROUNDS_MAX):
-            # More than one round only where Postgres went back after a crash, and is folded again.
-            if offset is None or read.positions[partition] >= offset:
+            behind = self._behind(asked, read)
+            if not behind:
                 break
-            self._producer.covered(partition, offset, timeout_s=max(0.0, deadline - monotonic())).result()
+            for partition, offset in behind:
+                left_s = max(0.0, deadline - monotonic())
+                self._producer.covered(partition, offset, timeout_s=left_s).result()
             read = self._reader.read(asked)
-        return read.value
+        return read
+
+    def _behind(self, asked: Query[T], read: Read[T]) -> list[tuple[int, int]]:
+        found = []
+        for partition, position in read.positions.items():
+            # The past up to there holds this producer's writes up to there, and has to be folded.
+            past = asked.as_of
+            offset = self._producer.acknowledged(partition) if past is None else past[partition]
+            if offset is not None and position < offset:
+                found.append((partition, offset))
+        return found
 
     def offset(self, scope: str, as_of: AsOf) -> int | None:
         """The offset of the scope's partition that a position or a time means; None = now.

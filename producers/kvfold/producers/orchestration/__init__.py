@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvfold.producers.orchestration.activity import ActivityContext, PermanentError
+from kvfold.producers.orchestration.bulk_prune import BulkPruned
 from kvfold.producers.orchestration.client import OrchestrationClient
 from kvfold.producers.orchestration.context import OrchestrationContext
 from kvfold.producers.orchestration.errors import (
@@ -17,6 +18,7 @@ from kvfold.schemas.orchestration import RetryPolicy
 __all__ = [
     "ActivityContext",
     "ActivityError",
+    "BulkPruned",
     "ChildError",
     "OrchestrationCancelledError",
     "OrchestrationClient",

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from time import monotonic, sleep
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeVar
 
 from kvfold.producers import mutations
+from kvfold.producers.orchestration.bulk_prune import BulkPruned, check_prefix, prune_many
+from kvfold.producers.orchestration.kv_provider import KvProvider, ProjectionKv
+from kvfold.producers.orchestration.stored_values import typed_value
 from kvfold.producers.outcomes import applied
 from kvfold.producers.producer import Producer
 from kvfold.producers.reading import OwnWritesReader, QueryReader
-from kvfold.reads.orchestration import InstanceView, instance, instance_kv, instance_value
+from kvfold.reads.orchestration import (
+    INSTANCE_STATUSES,
+    AwaitedValue,
+    InstanceSummary,
+    InstanceView,
+    awaited_value,
+    instance,
+    instances,
+)
 from kvfold.schemas.errors import InvalidError
-from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX
+from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
 from kvfold.schemas.names import (
     check_orchestration_key,
     check_orchestration_name,
@@ -22,7 +33,7 @@ from kvfold.schemas.orchestration import Event
 
 __all__ = ["OrchestrationClient"]
 
-_WAIT_POLL_S: Final = 0.05
+T = TypeVar("T")
 
 
 class OrchestrationClient:
@@ -39,11 +50,14 @@ class OrchestrationClient:
         *,
         actor: str | None = None,
         timeout_s: float = OPEN_WAIT_SECONDS_MAX,
+        kv: KvProvider | None = None,
     ) -> None:
+        """`kv` gives values and snapshots; the projection, if it is None."""
         self._producer = producer
         self._reads = OwnWritesReader(producer, reader, timeout_s=timeout_s)
         self._timeout_s = timeout_s
         self._actor = actor
+        self._kv = ProjectionKv(self._reads) if kv is None else kv
 
     # --- writes ---
 
@@ -150,42 +164,153 @@ class OrchestrationClient:
         )
         applied(self._producer.execute(mutation, self._timeout_s))
 
+    def prune_many(
+        self,
+        *,
+        older_than: datetime | None = None,
+        keep_last: int = 1,
+        prefix: str = "",
+        limit: int | None = None,
+        start: str | None = None,
+        keep_values: bool = False,
+    ) -> BulkPruned:
+        """Prunes executions of every instance whose id begins with `prefix` (row O15), as `prune` does it one by one.
+
+        - `older_than`: only executions whose recorded end is before this time, which has its zone; whenever, if None.
+        - `keep_last`: of each instance so many stay, counted down from the current one, which always does.
+        - `limit`: ends after so many instances that lost something; `start` is the `next_start` of such a call.
+
+        Repeating it is safe and does what is left to do, also after an error in the middle.
+
+        Raises:
+            InvalidError: `malformed-older-than`, `malformed-keep-last`, `malformed-limit`, `malformed-prefix`.
+        """
+        return prune_many(
+            self._producer,
+            self._reads,
+            older_than=older_than,
+            keep_last=keep_last,
+            prefix=prefix,
+            limit=limit,
+            start=start,
+            keep_values=keep_values,
+            actor=self._actor,
+            timeout_s=self._timeout_s,
+        )
+
     # --- reads ---
 
     def get_value(self, instance_id: str, key: str) -> str | None:
         """The latest value (row O8); None if the instance or the key is unknown. An empty text is a value.
 
-        Raises `InvalidError` for names, and what `OwnWritesReader.read` raises, as every read here.
+        Raises `InvalidError` for names, and what `OwnWritesReader.read` raises, as every read here: a store that cannot
+        be reached is a `StoreUnavailableError`, and never None.
         """
-        scope = _scope(instance_id)
-        problem = check_orchestration_key(key)
-        if problem is not None:
-            raise InvalidError(problem, code="invalid-key")
-        found = self._reads.read(
-            scope, lambda partition: instance_value(instance_id, key, partition=partition)
-        )
-        return None if found is None else found.value
+        _scope(instance_id)
+        _check_key(key)
+        return self._kv.get_kv_value(instance_id, key)
+
+    def get_value_typed(self, instance_id: str, key: str, type_: type[T]) -> T | None:
+        """As `get_value`, from JSON: what `set_value_typed` of the context stored.
+
+        Raises:
+            StoredValueError: what is stored is not of this type.
+        """
+        text = self.get_value(instance_id, key)
+        return None if text is None else typed_value(text, type_, f"the value of {key!r}")
 
     def snapshot(self, instance_id: str) -> Mapping[str, str]:
         """Every key with its value (row O19); empty if the instance is unknown."""
-        scope = _scope(instance_id)
-        found = self._reads.read(scope, lambda partition: instance_kv(instance_id, partition=partition))
-        return {} if found is None else {key: entry.value for key, entry in found.items()}
+        _scope(instance_id)
+        return self._kv.get_kv_snapshot(instance_id)
 
     def instance(self, instance_id: str) -> InstanceView | None:
         """The instance with its KV and the execution that wrote each key last; None if it is unknown."""
         scope = _scope(instance_id)
         return self._reads.read(scope, lambda partition: instance(instance_id, partition=partition))
 
-    def wait(self, instance_id: str, timeout_s: float) -> InstanceView | None:
-        """The instance when it has ended, or as it is when the time is over; None if it is unknown."""
-        deadline = monotonic() + timeout_s
+    def list(
+        self,
+        *,
+        status: Literal["Running", "Completed", "Failed"] | None = None,
+        prefix: str = "",
+        page_size: int = PAGE_LIMIT_DEFAULT,
+    ) -> Iterator[InstanceSummary]:
+        """The instances whose ids begin with `prefix`, in byte order of the ids; read page by page while it is iterated.
+
+        One that is started or deleted meanwhile may be among them or not; no other is left out or comes twice.
+
+        Raises:
+            InvalidError: `malformed-status`, `malformed-prefix`, `malformed-limit` for pages outside 1 to 1,024.
+        """
+        check_prefix(prefix)
+        if status is not None and status not in INSTANCE_STATUSES:
+            accepted = ", ".join(INSTANCE_STATUSES)
+            raise InvalidError(
+                f"no instance has the status {status!r}; accepted: {accepted}", code="malformed-status"
+            )
+        if not 1 <= page_size <= PAGE_LIMIT_MAX:
+            raise InvalidError(
+                f"page_size is {page_size}: 1 to {PAGE_LIMIT_MAX} are accepted", code="malformed-limit"
+            )
+        return self._pages(prefix, status, page_size)
+
+    def _pages(self, prefix: str, status: str | None, limit: int) -> Iterator[InstanceSummary]:
+        cursor: str | None = None
         while True:
-            view = self.instance(instance_id)
-            left_s = deadline - monotonic()
-            if view is None or view.status != "Running" or left_s <= 0:
-                return view
-            sleep(min(_WAIT_POLL_S, left_s))
+            query = instances(prefix=prefix, status=status, cursor=cursor, limit=limit)
+            page = self._reads.read_everywhere(query)
+            yield from page.instances
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    # --- waiting ---
+
+    def wait(self, instance_id: str, timeout_s: float) -> InstanceView | None:
+        """The instance when it has ended, or as it is when the time is over; None at once if it is unknown.
+
+        Woken by the projector's commits. Raises what `OwnWritesReader.read_until` raises.
+        """
+        return self._reads.read_until(
+            _scope(instance_id),
+            lambda partition: instance(instance_id, partition=partition),
+            lambda view: view is None or view.status != "Running",
+            timeout_s=timeout_s,
+        )
+
+    def wait_for_value(
+        self,
+        instance_id: str,
+        key: str,
+        timeout_s: float,
+        *,
+        accept: Callable[[str], bool] = lambda value: True,
+    ) -> str | None:
+        """The value of a key as soon as there is one that `accept` accepts; None when there is none in time.
+
+        None at once when there will be none: the instance has ended, or it is unknown. A value that was overwritten
+        before anybody looked is not seen. Raises as `wait`, and what `accept` raises.
+
+        Example: `client.wait_for_value("order-17", "state", 30, accept=lambda state: state != "charging")`
+        """
+        _check_key(key)
+
+        accepted: str | None = None
+
+        def is_settled(found: AwaitedValue) -> bool:
+            nonlocal accepted
+            if found.value is not None and accept(found.value.value):
+                accepted = found.value.value
+            return accepted is not None or not found.goes_on
+
+        self._reads.read_until(
+            _scope(instance_id),
+            lambda partition: awaited_value(instance_id, key, partition=partition),
+            is_settled,
+            timeout_s=timeout_s,
+        )
+        return accepted
 
 
 def _scope(instance_id: str) -> str:
@@ -193,3 +318,9 @@ def _scope(instance_id: str) -> str:
     if problem is not None:
         raise InvalidError(problem, code="malformed-name")
     return orchestration_scope(instance_id)
+
+
+def _check_key(key: str) -> None:
+    problem = check_orchestration_key(key)
+    if problem is not None:
+        raise InvalidError(problem, code="invalid-key")

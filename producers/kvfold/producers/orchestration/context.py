@@ -20,6 +20,7 @@ from kvfold.producers.orchestration.errors import (
 )
 from kvfold.producers.orchestration.futures import AllOf, AnyOf, DurableFuture, EventFuture, MappedFuture
 from kvfold.producers.orchestration.observing import Observer
+from kvfold.producers.orchestration.stored_values import first_problem, typed_value
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.names import check_orchestration_key, check_orchestration_name
 from kvfold.schemas.orchestration import (
@@ -113,7 +114,7 @@ class OrchestrationContext:
             StoredValueError: what is stored is not of this type.
         """
         text = self.get_value(key)
-        return None if text is None else _typed(text, type_, f"the value of {key!r}")
+        return None if text is None else typed_value(text, type_, f"the value of {key!r}")
 
     def clear_value(self, key: str) -> None:
         """Removes a key; recorded also where it is absent (row O5)."""
@@ -289,23 +290,7 @@ def _remote_typed(text: str | None, type_: type[T]) -> T | None:
     try:
         return TypeAdapter(type_).validate_json(text)
     except ValidationError as error:
-        raise StoredValueError(f"Typed deserialization error: {_first_problem(error)}") from error
-
-
-def _typed(text: str, type_: type[T], what: str) -> T:
-    try:
-        return TypeAdapter(type_).validate_json(text)
-    except ValidationError as error:
-        raise StoredValueError(
-            f"{what} is no {getattr(type_, '__name__', type_)}: {_first_problem(error)}"
-        ) from error
-
-
-def _first_problem(error: ValidationError) -> str:
-    """Place and kind, without the value: what is stored is not for logs."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the whole value"
-    return f"{first['type']} at {place}"
+        raise StoredValueError(f"Typed deserialization error: {first_problem(error)}") from error
 
 
 def _check_key(key: str) -> None:
