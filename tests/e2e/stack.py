@@ -21,11 +21,11 @@ __all__ = ["DevProcess", "Stack", "running_stack"]
 class DevProcess(KvfoldProcess):
     """`kvfold dev` with its data in a folder; also ends the embedded server that a killed one leaves behind."""
 
-    def __init__(self, folder: Path, *, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
         self.data = folder / "data"
         self.url = ""
         settings = {"KVFOLD_DATA": str(self.data), "KVFOLD_PORT": "0", **(environment or {})}
-        super().__init__("dev", environment=settings, output=folder / "dev.log")
+        super().__init__("dev", *options, environment=settings, output=folder / "dev.log")
 
     def __enter__(self) -> Self:
         self.start()

@@ -6,6 +6,7 @@ embedded log, in that Postgres   unless KVFOLD_KAFKA names brokers; there the to
 projector                        threads
 volatile tier                    in memory, unless REDIS_URL names a Redis
 gateway and query API            one HTTP server, on KVFOLD_HOST:KVFOLD_PORT
+worker                           threads, where an application is named
 ```
 
 Parts start in this order and stop in the opposite one, whatever ends the process. An embedded Postgres that dies is
@@ -22,7 +23,7 @@ from typing import Final
 import structlog
 
 from kvfold.deploy.embedded_postgres import EmbeddedPostgres
-from kvfold.deploy.environment import postgres_dsn, when_available
+from kvfold.deploy.environment import owner_name, postgres_dsn, when_available
 from kvfold.deploy.http_server import HttpServer, bound_socket
 from kvfold.deploy.operating import dsn_file
 from kvfold.deploy.projector_process import AnnouncingTelemetry, start_projector
@@ -30,10 +31,13 @@ from kvfold.deploy.secret_keys import keyring
 from kvfold.deploy.serving import log_end, serving_app
 from kvfold.deploy.stopping import StopRequest
 from kvfold.deploy.volatile_tier import memory_or_redis_tier
+from kvfold.deploy.worker_process import running_worker
 from kvfold.log.kafka import create_topic
 from kvfold.log.open import open_log
 from kvfold.log.port import Log
 from kvfold.log.settings import Settings
+from kvfold.producers.orchestration.registry import Registry
+from kvfold.producers.orchestration.worker import WorkerSettings
 
 __all__ = ["PORT", "run_dev"]
 
@@ -42,8 +46,12 @@ PORT: Final = 8080
 _WATCH_S: Final = 1.0
 
 
-def run_dev(settings: Settings, stop: StopRequest, *, say: Callable[[str], None]) -> None:
+def run_dev(
+    settings: Settings, stop: StopRequest, *, say: Callable[[str], None], registry: Registry | None = None
+) -> None:
     """Runs until the stop is asked for; `say` is given lines for people once everything is up.
+
+    With a `registry`, its orchestrations and activities run here, too; one under way is finished before anything stops.
 
     Raises:
         ConfigurationError: a port is taken, REDIS_URL or a key is none, or the log is misconfigured.
@@ -79,7 +87,13 @@ def run_dev(settings: Settings, stop: StopRequest, *, say: Callable[[str], None]
         server = HttpServer(app, listener)
         parts.callback(server.stop)
         server.start()
-        for line in _welcome(settings, server.url, postgres):
+        if registry is not None:
+            own_log = when_available(lambda: open_log(settings, dsn), stop, what="log")
+            if own_log is None:
+                return
+            work = WorkerSettings(owner_name(settings))
+            parts.enter_context(running_worker(registry, own_log, dsn, work))
+        for line in _welcome(settings, server.url, postgres, registry):
             say(line)
         _watch(server, postgres, stop)
         say("kvfold stops …")
@@ -121,7 +135,9 @@ def _watch(server: HttpServer, postgres: EmbeddedPostgres | None, stop: StopRequ
             _log.info("embedded postgres started", data=str(postgres.log_file.parent), pid=postgres.pid)
 
 
-def _welcome(settings: Settings, url: str, postgres: EmbeddedPostgres | None) -> list[str]:
+def _welcome(
+    settings: Settings, url: str, postgres: EmbeddedPostgres | None, registry: Registry | None
+) -> list[str]:
     """What runs where, and the first thing to try."""
     database = (
         "of KVFOLD_POSTGRES"
@@ -148,6 +164,11 @@ def _welcome(settings: Settings, url: str, postgres: EmbeddedPostgres | None) ->
         f"  Postgres  {database}",
         f"  volatile  {volatile}",
         f"  secrets   {secrets}",
+        *(
+            []
+            if registry is None
+            else [f"  worker    runs {', '.join(sorted(registry.orchestrations)) or 'activities only'}"]
+        ),
         "Try:",
         f"  curl -X PUT --data-binary 'hello' {url}/deployments/demo/kv/user/greeting",
         f"  curl {url}/deployments/demo/kv/user/greeting",

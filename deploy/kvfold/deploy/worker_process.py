@@ -1,9 +1,11 @@
-"""The process `kvfold worker`: an application's orchestrations and activities, and an orderly end."""
+"""The process `kvfold worker`, and the worker within `kvfold dev --app`: an application's code, and an orderly end."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
@@ -11,6 +13,7 @@ import structlog
 from kvfold.deploy.environment import owner_name, postgres_dsn, when_available
 from kvfold.deploy.stopping import StopRequest
 from kvfold.log.open import open_log
+from kvfold.log.port import Log
 from kvfold.log.settings import Settings
 from kvfold.producers.client import Client
 from kvfold.producers.orchestration.observing import LoggingObserver
@@ -18,7 +21,7 @@ from kvfold.producers.orchestration.registry import Registry
 from kvfold.producers.orchestration.worker import Worker, WorkerSettings
 from kvfold.schemas.errors import ConfigurationError
 
-__all__ = ["load_registry", "run_worker"]
+__all__ = ["load_registry", "run_worker", "running_worker"]
 
 _log = structlog.get_logger(__name__)
 
@@ -59,16 +62,18 @@ def run_worker(registry: Registry, settings: Settings, stop: StopRequest, *, act
     log = when_available(lambda: open_log(settings, dsn), stop, what="log")
     if log is None:
         return
-    name = owner_name(settings)
-    with Client(log, dsn, source=f"/worker/{name}") as client:
-        worker = Worker(
-            registry,
-            client.producer,
-            client.orchestration(),
-            dsn,
-            WorkerSettings(name, activities_max=activities_max),
-            LoggingObserver(),
-        )
-        worker.start()
+    work = WorkerSettings(owner_name(settings), activities_max=activities_max)
+    with running_worker(registry, log, dsn, work):
         stop.wait()
-        worker.stop()
+
+
+@contextmanager
+def running_worker(registry: Registry, log: Log, dsn: str, settings: WorkerSettings) -> Iterator[None]:
+    """A worker of this process, inside the `with`; at its end it finishes what is under way. The log is closed then."""
+    with Client(log, dsn, source=f"/worker/{settings.name}") as client:
+        worker = Worker(registry, client.producer, client.orchestration(), dsn, settings, LoggingObserver())
+        worker.start()
+        try:
+            yield
+        finally:
+            worker.stop()

@@ -10,25 +10,35 @@ __all__ = ["dev", "gateway", "query_api", "standalone"]
 
 
 @click.command
-def dev() -> None:
+@click.option(
+    "--app", metavar="MODULE:REGISTRY", help="Also run the orchestrations and activities of this registry."
+)
+def dev(app: str | None) -> None:
     """Run everything on this machine: log, projector, gateway and query API in one process.
 
     Data is kept in KVFOLD_DATA (./kvfold-data), in an embedded PostgreSQL, unless KVFOLD_POSTGRES names a server. The log
     is embedded too, unless KVFOLD_KAFKA names brokers. Listens on 127.0.0.1:8080 (KVFOLD_HOST, KVFOLD_PORT). The log
     shows warnings only, unless KVFOLD_LOG_LEVEL says otherwise.
 
+    With --app a worker runs in it, too, as `kvfold worker --app` is one for a process of its own. Changed code counts from
+    the next start on.
+
     \b
     Example:
       kvfold dev
+      kvfold dev --app orders:registry
       curl -X PUT --data-binary hello http://127.0.0.1:8080/deployments/demo/kv/user/greeting
     """
     # From here on a signal means an orderly end, also while imports and servers still start.
     with stop_signals() as stop:
         from kvfold.deploy.dev import run_dev
         from kvfold.deploy.environment import started_process
+        from kvfold.deploy.worker_process import load_registry
 
         # What it has to say it says itself; the log then shows what is wrong.
-        run_dev(started_process(level_unless_set="warning"), stop, say=click.echo)
+        settings = started_process(level_unless_set="warning")
+        registry = None if app is None else load_registry(app)
+        run_dev(settings, stop, say=click.echo, registry=registry)
 
 
 @click.command
