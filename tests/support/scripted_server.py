@@ -75,7 +75,7 @@ class ScriptedServer:
                 if said.cut:
                     self.close_connection = True
 
-            do_GET = do_PUT = do_DELETE = answer
+            do_GET = do_POST = do_PUT = do_DELETE = answer
 
             def log_message(self, format: str, *args: object) -> None:
                 del format, args

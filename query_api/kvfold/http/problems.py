@@ -204,6 +204,10 @@ _DETAIL: Final[Mapping[str, str]] = {
     "already-exists": "there is one of that name",
     "unknown-instance": "no instance has that id",
     "finished": "the instance has ended",
+    "wrong-execution": "the instance is in another execution",
+    "wrong-incarnation": "the instance of that id is another one",
+    "wrong-mode": "an instance is either external, or run by workers: this one is of the other kind",
+    "current-execution": "the current execution of an instance is never pruned",
     "not-empty": "the scope holds entries that are not of this snapshot: restoring takes an empty scope",
 }
 

@@ -46,6 +46,7 @@ _COMMANDS: Final = {
     "generations": "kvfold.deploy.cli.generations:generations",
     "get": "kvfold.deploy.cli.entries:get",
     "history": "kvfold.deploy.cli.history:history",
+    "instances": "kvfold.deploy.cli.instances:instances",
     "list": "kvfold.deploy.cli.entries:list_keys",
     "log": "kvfold.deploy.cli.log:log",
     "projector": "kvfold.deploy.cli.projector:projector",
