@@ -45,9 +45,17 @@ def test_a_capsule(dev: DevProcess, tmp_path: Path) -> None:
 
 
 @pytest.mark.row("O12", "X14")
-def test_an_orchestration(dev: DevProcess, tmp_path: Path) -> None:
-    ((language, text),) = _blocks("An orchestration")
-    said = run_snippet(dev, language, text, tmp_path)
+@pytest.mark.row("O27")
+def test_an_orchestration(tmp_path: Path) -> None:
+    application, from_outside, emitted = _blocks("An orchestration")
+    assert "`./deploy/dev --app orders:registry`" in _README.read_text("utf-8")
+    (tmp_path / "orders.py").write_text(application[1])
+    options = ("--app", "orders:registry")
+    with DevProcess(tmp_path, *options, environment={"PYTHONPATH": str(tmp_path)}) as dev:
+        dev.wait_until_serving()
+        said = run_snippet(dev, *from_outside, tmp_path)
+        assert '"charged 5"' in said and said.endswith("approved\n")
+        said = run_snippet(dev, *emitted, tmp_path)
     assert "packed" in said
-    assert '"instance_id":"order-17"' in said
+    assert '"instance_id":"parcel-17"' in said
     assert '"status":"Running"' in said

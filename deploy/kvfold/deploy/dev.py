@@ -157,20 +157,22 @@ def _welcome(
         if settings.encryption_key is None
         else "encrypted with KV_ENCRYPTION_KEY"
     )
-    return [
+    lines = [
         "kvfold is running.",
         f"  HTTP      {url}  (reads, writes, /docs)",
         f"  log       {log}",
         f"  Postgres  {database}",
         f"  volatile  {volatile}",
         f"  secrets   {secrets}",
-        *(
-            []
-            if registry is None
-            else [f"  worker    runs {', '.join(sorted(registry.orchestrations)) or 'activities only'}"]
-        ),
-        "Try:",
+    ]
+    tries = [
         f"  curl -X PUT --data-binary 'hello' {url}/deployments/demo/kv/user/greeting",
         f"  curl {url}/deployments/demo/kv/user/greeting",
-        "Ctrl-C stops it; the next start goes on with what was written.",
     ]
+    if registry is not None:
+        names = sorted(registry.orchestrations)
+        lines.append(f"  worker    runs {', '.join(names) or 'activities only'}")
+        tries += [
+            f"  KVFOLD_URL={url} kvfold instances start my-{name} {name} --input null" for name in names[:1]
+        ]
+    return [*lines, "Try:", *tries, "Ctrl-C stops it; the next start goes on with what was written."]
