@@ -11,13 +11,13 @@ import pytest
 
 from kvfold.producers.orchestration import OrchestrationClient
 from kvfold.producers.orchestration.context import OrchestrationContext
+from kvfold.producers.orchestration.observing import Observer
 from kvfold.producers.orchestration.registry import Registry
 from kvfold.producers.orchestration.worker import Worker, WorkerSettings
 from kvfold.producers.producer import Producer
 from kvfold.reads.executor import Reader, read_pool
 from kvfold.reads.waiting import Waiter
 from support.kvfold_process import wait_until
-from support.orchestration_world import SilentObserver
 from support.projectors import postgres_log, running_projector
 
 __all__: list[str] = []
@@ -71,7 +71,7 @@ def client(postgres_dsn: str) -> Iterator[OrchestrationClient]:
         producer = Producer(log, waiter, source="/tests")
         found = OrchestrationClient(producer, reader)
         for name in ("w1", "w2"):
-            worker = Worker(registry, producer, found, postgres_dsn, WorkerSettings(name), SilentObserver())
+            worker = Worker(registry, producer, found, postgres_dsn, WorkerSettings(name), Observer())
             worker.start()
             stack.callback(worker.stop)
         yield found

@@ -17,10 +17,11 @@ import json
 import random
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from typing import Any
 
-from kvfold.producers.orchestration.context import OrchestrationContext
 from kvfold.producers.orchestration.execution import RecordedEvent, WaitingMessage
+from kvfold.producers.orchestration.observing import Observer
 from kvfold.producers.orchestration.registry import Registry
 from kvfold.producers.orchestration.store import (
     DueTask,
@@ -29,6 +30,7 @@ from kvfold.producers.orchestration.store import (
     message_lease,
     task_lease,
 )
+from kvfold.producers.orchestration.tracing import Traces
 from kvfold.producers.orchestration.work import Activities, Messages, Timers, Turns
 from kvfold.producers.outcomes import Decided
 from kvfold.projector.batch import project
@@ -55,35 +57,13 @@ from kvfold.schemas.position import Position
 from kvfold.schemas.record import Record
 from support.mutations import mutation_id
 
-__all__ = ["Crashed", "InlineExecutor", "SilentObserver", "World"]
+__all__ = ["Crashed", "InlineExecutor", "World"]
 
 START_MS = 1_700_000_000_000
 
 
 class Crashed(BaseException):
     """The worker died here."""
-
-
-class SilentObserver:
-    """Tells nobody."""
-
-    def value_set(self, context: OrchestrationContext, key: str, value: str) -> None:
-        """Nothing."""
-
-    def value_read(self, context: OrchestrationContext, key: str, *, found: bool) -> None:
-        """Nothing."""
-
-    def value_cleared(self, context: OrchestrationContext, key: str) -> None:
-        """Nothing."""
-
-    def values_cleared(self, context: OrchestrationContext) -> None:
-        """Nothing."""
-
-    def remote_read(self, context: OrchestrationContext) -> None:
-        """Nothing."""
-
-    def logged(self, context: OrchestrationContext, event: str, fields: Mapping[str, Any]) -> None:
-        """Nothing."""
 
 
 class InlineExecutor(Executor):
@@ -99,8 +79,17 @@ class InlineExecutor(Executor):
 class World:
     """One partition's log, its projection, and workers over it."""
 
-    def __init__(self, registry: Registry, *, live_max: int = 1_000) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        live_max: int = 1_000,
+        observer: Observer | None = None,
+        traces: Traces | None = None,
+    ) -> None:
         self.registry = registry
+        self.observer = observer or Observer()
+        self.traces = traces or Traces()
         self.projection = MemoryStore()
         self.log: list[Record] = []
         self.now_ms = START_MS
@@ -118,14 +107,22 @@ class World:
             self,
             self.append,
             worker="w1",
-            observer=SilentObserver(),
+            observer=self.observer,
+            traces=self.traces,
             live_max=self.live_max,
         )
         self.activities = Activities(
-            self.registry, self, self.append, client=self, executor=InlineExecutor(), limit=1_000
+            self.registry,
+            self,
+            self.append,
+            client=self,
+            executor=InlineExecutor(),
+            limit=1_000,
+            observer=self.observer,
+            traces=self.traces,
         )
-        self.timers = Timers(self, self.append)
-        self.messages = Messages(self, self.append)
+        self.timers = Timers(self, self.append, observer=self.observer)
+        self.messages = Messages(self, self.append, observer=self.observer, traces=self.traces)
 
     # --- the log ---
 
@@ -151,9 +148,7 @@ class World:
     def fold(self, mutation: Mutation) -> Decided:
         """Appends and folds one mutation, a millisecond later than the one before."""
         if not mutation.id:
-            mutation = Mutation(
-                mutation.type, mutation.scope, mutation_id(), body=mutation.body, actor=mutation.actor
-            )
+            mutation = replace(mutation, id=mutation_id())
         self.appended.append(mutation)
         new = encode(mutation)
         self.now_ms += 1
@@ -341,6 +336,7 @@ class World:
                 json.loads(row.data),
                 row.attempt,
                 row.due_ms,
+                row.record_offset,
             )
             for row in self.rows("orchestration_task", Task)
         ]
@@ -361,6 +357,7 @@ class World:
                 row.kind,
                 row.target,
                 json.loads(row.data),
+                row.record_offset,
             )
             for row in rows
             if message_lease(row.scope) not in self.leases

@@ -24,6 +24,7 @@ from kvfold.log.port import Log
 from kvfold.producers.doors import Admitted, Sealer, admit
 from kvfold.producers.errors import AppendUnacknowledgedError
 from kvfold.producers.outcomes import Decided, OutcomeWaiter, passed_on, unsettled, watch_outcome
+from kvfold.producers.trace_context import traceparent_of
 from kvfold.schemas.errors import InvalidError, KvfoldError, LogUnavailableError, NotUpToPositionError
 from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX
 from kvfold.schemas.mutation import Mutation
@@ -226,13 +227,14 @@ class Producer:
         return str(self._new_id())
 
     def stamped(self, mutation: Mutation) -> Mutation:
-        """The mutation with an id, a source and a time, each where it had none."""
+        """The mutation with an id, a source, a time and the caller's trace context, each where it had none."""
         time = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return replace(
             mutation,
             id=mutation.id or self.new_id(),
             source=self._source if mutation.source == _UNSTAMPED else mutation.source,
             time=mutation.time or time,
+            traceparent=mutation.traceparent or traceparent_of(),
         )
 
     def _settle(self, admitted: Admitted, done: Future[LogAppended], position: Future[Position]) -> None:

@@ -1,12 +1,13 @@
 """The limits of what one run of an orchestration did (000, "Size limits"; rows O17, O18), for the worker and the fold.
 
-The worker judges a turn before it appends it, the fold again. Each function gives the first offence as the sentence
-that the instance fails with, None if there is none. Part of format level 1: they never change for turns in the log.
+The worker judges a turn before it appends it, the fold again. Each function gives the first offence, whose text is
+what the instance fails with; None if there is none. Part of format level 1: they never change for turns in the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kvfold.schemas.limits import (
@@ -36,10 +37,42 @@ from kvfold.schemas.orchestration import (
 )
 from kvfold.schemas.strict_json import encode_json
 
-__all__ = ["data_problem", "error_problem", "fitting_error", "key_value_problem", "turn_problem"]
+__all__ = [
+    "KeyCountExceeded",
+    "ValueTooLarge",
+    "data_problem",
+    "error_problem",
+    "fitting_error",
+    "key_value_violation",
+    "turn_problem",
+]
 
 
-def key_value_problem(events: Sequence[Event | TurnEvent], keys: Iterable[str]) -> str | None:
+@dataclass(frozen=True, slots=True)
+class KeyCountExceeded:
+    """An instance would have more keys than it may."""
+
+    key_count: int
+
+    def __str__(self) -> str:
+        return f"KV key count ({self.key_count}) exceeds limit ({ORCHESTRATION_KV_KEYS_MAX})"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueTooLarge:
+    """A value has more bytes than it may."""
+
+    key: str
+    value_bytes: int
+
+    def __str__(self) -> str:
+        limit = ORCHESTRATION_KV_VALUE_BYTES_MAX
+        return f"KV value for key '{self.key}' ({self.value_bytes} bytes) exceeds limit ({limit} bytes)"
+
+
+def key_value_violation(
+    events: Sequence[Event | TurnEvent], keys: Iterable[str]
+) -> KeyCountExceeded | ValueTooLarge | None:
     """Row O17: the key count of the whole instance at the end, checked first; then every value that was set.
 
     `keys` are the instance's before.
@@ -56,13 +89,12 @@ def key_value_problem(events: Sequence[Event | TurnEvent], keys: Iterable[str]) 
             case _:
                 pass
     if len(live) > ORCHESTRATION_KV_KEYS_MAX:
-        return f"KV key count ({len(live)}) exceeds limit ({ORCHESTRATION_KV_KEYS_MAX})"
+        return KeyCountExceeded(len(live))
     for event in events:
         if isinstance(event, KeyValueSet):
             size = utf8_length(event.value)
             if size > ORCHESTRATION_KV_VALUE_BYTES_MAX:
-                limit = ORCHESTRATION_KV_VALUE_BYTES_MAX
-                return f"KV value for key '{event.key}' ({size} bytes) exceeds limit ({limit} bytes)"
+                return ValueTooLarge(event.key, size)
     return None
 
 
@@ -71,9 +103,9 @@ def turn_problem(turn: Turn, keys: Iterable[str], *, children: int) -> str | Non
 
     `keys` are the instance's before the turn, `children` how many children it has asked for before.
     """
-    problem = key_value_problem(turn.events, keys)
-    if problem is not None:
-        return problem
+    violation = key_value_violation(turn.events, keys)
+    if violation is not None:
+        return str(violation)
     for event in turn.events:
         problem = _event_problem(event)
         if problem is not None:

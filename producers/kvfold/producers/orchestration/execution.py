@@ -42,7 +42,7 @@ from kvfold.schemas.orchestration import (
     TurnFailed,
 )
 from kvfold.schemas.strict_json import decode_json, encode_json
-from kvfold.schemas.turn_limits import fitting_error, turn_problem
+from kvfold.schemas.turn_limits import fitting_error, key_value_violation, turn_problem
 
 __all__ = ["Begun", "LiveExecution", "OrchestrationFunction", "RecordedEvent", "WaitingMessage"]
 
@@ -91,6 +91,7 @@ class LiveExecution:
         self.begun: Final = begun
         self.history_length = 0
         self._function = function
+        self._observer = observer
         self._context = OrchestrationContext(
             instance_id=begun.instance_id,
             incarnation=begun.incarnation,
@@ -193,6 +194,9 @@ class LiveExecution:
         )
         problem = turn_problem(turn, self._keys, children=self._children)
         if problem is not None:
+            violation = key_value_violation(events, self._keys)
+            if violation is not None:
+                self._observer.limit_exceeded(context, violation)
             failed = TurnFailed(kind="OrchestrationFailed", error=problem, reason="limit")
             return turn.model_copy(update={"events": (failed,)})
         first = self.history_length + len(consumed) + 1
@@ -202,6 +206,7 @@ class LiveExecution:
         self.history_length += len(consumed) + len(events)
         self._children += sum(1 for event in events if event.kind == "ChildScheduled")
         self._keep()
+        self._observer.turn_ran(context)
         return turn
 
     def _keep(self) -> None:

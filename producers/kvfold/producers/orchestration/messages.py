@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID, uuid5
 
@@ -40,8 +41,8 @@ def timer_fired(task: DueTask) -> Mutation:
     return _record("timer-fired", task.scope, place, "")
 
 
-def delivery(message: OutgoingMessage) -> Mutation:
-    """The message, in its target's scope."""
+def delivery(message: OutgoingMessage, traceparent: str | None = None) -> Mutation:
+    """The message, in its target's scope, with the trace context of what sent it."""
     sender = {
         "instance_id": message.instance_id,
         "incarnation": message.incarnation,
@@ -56,7 +57,8 @@ def delivery(message: OutgoingMessage) -> Mutation:
             verb, body = "instance-deleted", {"parent": sender}
         case _:
             verb, body = f"child-{message.kind}", dict(message.data)
-    return _record(verb, message.target, body, _id("message", _message_name(message), message.kind))
+    found = _record(verb, message.target, body, _id("message", _message_name(message), message.kind))
+    return replace(found, traceparent=traceparent)
 
 
 def refusal(message: OutgoingMessage, why: str) -> Mutation:

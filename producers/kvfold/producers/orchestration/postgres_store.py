@@ -80,9 +80,9 @@ class PostgresWorkStore:
         """As the port says."""
         return [
             OutgoingMessage(
-                scope, _instance_id(scope), incarnation, execution, event, kind, target, _object(data)
+                scope, _instance_id(scope), incarnation, execution, event, kind, target, _object(data), offset
             )
-            for scope, incarnation, execution, event, kind, target, data in self._work(
+            for scope, incarnation, execution, event, kind, target, data, offset in self._work(
                 "outgoing", limit=limit
             )
         ]
@@ -160,7 +160,7 @@ def _object(text: str) -> Mapping[str, Any]:
 
 
 def _task(row: tuple[Any, ...]) -> DueTask:
-    scope, incarnation, execution_id, event_id, kind, name, data, attempt, due_ms = row
+    scope, incarnation, execution_id, event_id, kind, name, data, attempt, due_ms, record_offset = row
     return DueTask(
         scope=scope,
         instance_id=_instance_id(scope),
@@ -172,4 +172,5 @@ def _task(row: tuple[Any, ...]) -> DueTask:
         data=_object(data),
         attempt=attempt,
         due_ms=due_ms,
+        record_offset=record_offset,
     )

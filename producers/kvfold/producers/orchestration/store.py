@@ -39,7 +39,10 @@ class RunnableInstance:
 
 @dataclass(frozen=True, slots=True)
 class DueTask:
-    """An activity that may begin now, or a timer whose time has come. `data` is the event that asked for it."""
+    """An activity that may begin now, or a timer whose time has come. `data` is the event that asked for it.
+
+    `record_offset` is that of the turn that asked, or of the failed attempt that this one follows.
+    """
 
     scope: str
     instance_id: str
@@ -51,11 +54,15 @@ class DueTask:
     data: Mapping[str, Any]
     attempt: int
     due_ms: int
+    record_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message to another scope; `kind` is `start`, `completed`, `failed` or `delete`."""
+    """A message to another scope; `kind` is `start`, `completed`, `failed` or `delete`.
+
+    `record_offset` is that of the record that sent it.
+    """
 
     scope: str
     instance_id: str
@@ -65,6 +72,7 @@ class OutgoingMessage:
     kind: str
     target: str
     data: Mapping[str, Any]
+    record_offset: int
 
 
 class WorkStore(Protocol):

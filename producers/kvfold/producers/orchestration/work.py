@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -18,7 +19,7 @@ from kvfold.producers.orchestration import messages
 from kvfold.producers.orchestration.activity import InstanceReader, run_activity
 from kvfold.producers.orchestration.errors import NondeterminismError
 from kvfold.producers.orchestration.execution import Begun, LiveExecution
-from kvfold.producers.orchestration.observing import Observer
+from kvfold.producers.orchestration.observing import ActivityOutcome, Observer
 from kvfold.producers.orchestration.registry import Registry
 from kvfold.producers.orchestration.store import (
     DueTask,
@@ -28,10 +29,11 @@ from kvfold.producers.orchestration.store import (
     message_lease,
     task_lease,
 )
+from kvfold.producers.orchestration.tracing import TracedWork, Traces
 from kvfold.producers.outcomes import Decided
 from kvfold.schemas.errors import KvfoldError
 from kvfold.schemas.mutation import Mutation
-from kvfold.schemas.orchestration import Turn, TurnFailed
+from kvfold.schemas.orchestration import ActivityCompleted, Turn, TurnFailed
 from kvfold.schemas.outcome import DecisionStatus
 from kvfold.schemas.turn_limits import fitting_error
 
@@ -55,6 +57,7 @@ class Turns:
         *,
         worker: str,
         observer: Observer,
+        traces: Traces,
         live_max: int = _LIVE_MAX,
     ) -> None:
         self._registry = registry
@@ -62,20 +65,26 @@ class Turns:
         self._append = append
         self._worker = worker
         self._observer = observer
+        self._traces = traces
         self._live_max = live_max
         self._live: OrderedDict[str, LiveExecution] = OrderedDict()
 
     def step(self, limit: int) -> int:
         """Runs a turn of each of at most `limit` runnable instances; gives how many there were."""
         found = self._store.runnable(self._registry.orchestrations.keys(), limit)
-        asked: list[tuple[RunnableInstance, Future[Decided]]] = []
+        asked: list[tuple[RunnableInstance, TracedWork, Future[Decided]]] = []
         try:
             for instance in found:
+                traced = self._traces.turn(instance)
                 turn = self._turn(instance)
-                if turn is not None:
-                    asked.append((instance, self._append(messages.turn(instance.scope, turn))))
-            for instance, outcome in asked:
-                self._settle(instance, outcome)
+                if turn is None:
+                    traced.end("conflict")
+                    continue
+                traced.consumed(turn.consumed)
+                mutation = traced.stamped(messages.turn(instance.scope, turn))
+                asked.append((instance, traced, self._append(mutation)))
+            for instance, traced, outcome in asked:
+                self._settle(instance, traced, outcome)
         finally:
             self._store.release([instance.scope for instance in found])
         return len(found)
@@ -121,19 +130,32 @@ class Turns:
             self._live.popitem(last=False)[1].close()
         return live
 
-    def _settle(self, instance: RunnableInstance, outcome: Future[Decided]) -> None:
+    def _settle(self, instance: RunnableInstance, traced: TracedWork, outcome: Future[Decided]) -> None:
         try:
-            decision = outcome.result().decision
+            decided = outcome.result()
         except KvfoldError as error:
             # In the log or not: whoever runs the instance next goes by what the log decided.
             self._drop(instance.scope)
             _logger.warning("turn outcome unknown", instance_id=instance.instance_id, code=error.code)
+            self._tell(instance, traced, None)
             return
+        decision = decided.decision
+        self._tell(instance, traced, decision.status, decided.position.offset)
         if decision.status is not DecisionStatus.APPLIED:
             self._drop(instance.scope)
             _logger.info("turn dropped", instance_id=instance.instance_id, code=decision.code)
         elif (live := self._live.get(instance.scope)) is not None and live.has_ended:
             self._drop(instance.scope)
+
+    def _tell(
+        self,
+        instance: RunnableInstance,
+        traced: TracedWork,
+        status: DecisionStatus | None,
+        offset: int | None = None,
+    ) -> None:
+        traced.end("unknown" if status is None else status.value, offset)
+        self._observer.turn_settled(instance, status)
 
     def _drop(self, scope: str) -> None:
         live = self._live.pop(scope, None)
@@ -153,6 +175,8 @@ class Activities:
         client: InstanceReader,
         executor: Executor,
         limit: int,
+        observer: Observer,
+        traces: Traces,
     ) -> None:
         self._registry = registry
         self._store = store
@@ -160,6 +184,8 @@ class Activities:
         self._client = client
         self._executor = executor
         self._limit = limit
+        self._observer = observer
+        self._traces = traces
         self._lock = threading.Lock()
         self._running: dict[str, DueTask] = {}
         self.stopping = threading.Event()
@@ -188,29 +214,46 @@ class Activities:
 
     def _run(self, task: DueTask) -> None:
         try:
-            ended = run_activity(self._registry.activities[task.name], task, self._client, self.stopping)
-            self._append(messages.activity_ended(task, ended)).result()
-        except KvfoldError as error:
-            _logger.warning("activity outcome unknown", activity=task.name, code=error.code)
+            self._attempt(task)
         finally:
             with self._lock:
                 self._running.pop(task_lease(task), None)
             self._store.release([task_lease(task)])
 
+    def _attempt(self, task: DueTask) -> None:
+        traced = self._traces.activity(task)
+        self._observer.activity_began(task)
+        began_s = monotonic()
+        with traced.current():
+            ended = run_activity(self._registry.activities[task.name], task, self._client, self.stopping)
+        seconds = monotonic() - began_s
+        outcome: ActivityOutcome = "completed" if isinstance(ended, ActivityCompleted) else "failed"
+        offset: int | None = None
+        try:
+            appended = self._append(traced.stamped(messages.activity_ended(task, ended)))
+            offset = appended.result().position.offset
+        except KvfoldError as error:
+            outcome = "unknown"
+            _logger.warning("activity outcome unknown", activity=task.name, code=error.code)
+        traced.end(outcome, offset)
+        self._observer.activity_ended(task, outcome, seconds)
+
 
 class Timers:
     """Fires timers whose time has come by the store's clock; the fold refuses one that is early by the log's."""
 
-    def __init__(self, store: WorkStore, append: Append) -> None:
+    def __init__(self, store: WorkStore, append: Append, *, observer: Observer) -> None:
         self._store = store
         self._append = append
+        self._observer = observer
 
     def step(self, limit: int) -> int:
         """Fires at most `limit` timers; gives how many there were."""
         tasks = self._store.due_timers(limit)
         try:
-            for outcome in [self._append(messages.timer_fired(task)) for task in tasks]:
-                _settled(outcome)
+            for task, outcome in [(task, self._append(messages.timer_fired(task))) for task in tasks]:
+                if _settled(outcome) is not None:
+                    self._observer.timer_settled(task)
         finally:
             self._store.release([task_lease(task) for task in tasks])
         return len(tasks)
@@ -219,9 +262,11 @@ class Timers:
 class Messages:
     """The relay: delivers outboxes, each sender's in order, each message with the id that it has for ever."""
 
-    def __init__(self, store: WorkStore, append: Append) -> None:
+    def __init__(self, store: WorkStore, append: Append, *, observer: Observer, traces: Traces) -> None:
         self._store = store
         self._append = append
+        self._observer = observer
+        self._traces = traces
 
     def step(self, limit: int) -> int:
         """Delivers at most `limit` messages; gives how many there were."""
@@ -244,7 +289,7 @@ class Messages:
         """Appends them and then that they were delivered; gives those whose outcome is not known."""
         unknown: list[OutgoingMessage] = []
         closing: list[tuple[OutgoingMessage, Future[Decided]]] = []
-        for message, outcome in [(message, self._append(messages.delivery(message))) for message in batch]:
+        for message, outcome in [(message, self._append(self._delivery(message))) for message in batch]:
             decided = _settled(outcome)
             if decided is None:
                 unknown.append(message)
@@ -257,7 +302,15 @@ class Messages:
                     unknown.append(message)
                     continue
             closing.append((message, self._append(messages.delivered(message))))
-        return unknown + [message for message, outcome in closing if _settled(outcome) is None]
+        for message, outcome in closing:
+            if _settled(outcome) is None:
+                unknown.append(message)
+            else:
+                self._observer.message_delivered(message)
+        return unknown
+
+    def _delivery(self, message: OutgoingMessage) -> Mutation:
+        return messages.delivery(message, self._traces.sent_by(message))
 
 
 def _settled(outcome: Future[Decided]) -> Decided | None:

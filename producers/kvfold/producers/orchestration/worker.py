@@ -19,6 +19,7 @@ from kvfold.producers.orchestration.client import OrchestrationClient
 from kvfold.producers.orchestration.observing import Observer
 from kvfold.producers.orchestration.postgres_store import PostgresWorkStore, work_pool
 from kvfold.producers.orchestration.registry import Registry
+from kvfold.producers.orchestration.tracing import Traces
 from kvfold.producers.orchestration.wake_ups import WakeUps
 from kvfold.producers.orchestration.work import Activities, Messages, Timers, Turns
 from kvfold.producers.outcomes import Decided
@@ -66,7 +67,9 @@ class Worker:
         dsn: str,
         settings: WorkerSettings,
         observer: Observer,
+        traces: Traces | None = None,
     ) -> None:
+        traces = traces or Traces()
         self._producer = producer
         self._settings = settings
         self._stopping = threading.Event()
@@ -80,6 +83,7 @@ class Worker:
             self._append,
             worker=settings.name,
             observer=observer,
+            traces=traces,
             live_max=settings.live_max,
         )
         self._activities = Activities(
@@ -89,9 +93,11 @@ class Worker:
             client=client,
             executor=self._executor,
             limit=settings.activities_max,
+            observer=observer,
+            traces=traces,
         )
-        self._timers = Timers(store, self._append)
-        self._messages = Messages(store, self._append)
+        self._timers = Timers(store, self._append, observer=observer)
+        self._messages = Messages(store, self._append, observer=observer, traces=traces)
         self._threads = [
             self._loop("turns", lambda: self._turns.step(_TURNS_MAX), _POLL_S),
             self._loop("activities", lambda: self._activities.step(settings.activities_max), _POLL_S),

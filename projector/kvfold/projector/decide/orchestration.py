@@ -28,7 +28,7 @@ from kvfold.schemas.orchestration import (
 )
 from kvfold.schemas.outcome import Decision, DecisionStatus
 from kvfold.schemas.strict_json import encode_json
-from kvfold.schemas.turn_limits import key_value_problem, turn_problem
+from kvfold.schemas.turn_limits import key_value_violation, turn_problem
 
 __all__ = ["decide_orchestration", "parent_text", "pruned_executions"]
 
@@ -97,8 +97,8 @@ def _decide_events(body: OrchestrationEvents, instance: Instance, state: Orchest
     problem = _current(instance, body.incarnation, body.execution_id)
     if problem is not None:
         return problem
-    detail = key_value_problem(body.events, state.kv)
-    return _APPLIED if detail is None else rejected("limit", detail)
+    violation = key_value_violation(body.events, state.kv)
+    return _APPLIED if violation is None else rejected("limit", str(violation))
 
 
 def _decide_turn(body: Turn, instance: Instance, state: OrchestrationState) -> Decision:

@@ -18,5 +18,6 @@ WITH due AS MATERIALIZED (
     WHERE l.expires_at <= clock_timestamp()
     RETURNING name
 )
-SELECT d.scope, d.incarnation, d.execution_id, d.event_id, d.kind, d.name, d.data, d.attempt, d.due_ms
+SELECT d.scope, d.incarnation, d.execution_id, d.event_id, d.kind, d.name, d.data, d.attempt, d.due_ms,
+    d.record_offset
 FROM due d JOIN taken ON taken.name = d.lease ORDER BY d.due_ms, d.scope

@@ -14,5 +14,5 @@ WITH waiting AS MATERIALIZED (
     WHERE l.expires_at <= clock_timestamp()
     RETURNING name
 )
-SELECT w.scope, w.incarnation, w.execution_id, w.event_id, w.kind, w.target, w.data
+SELECT w.scope, w.incarnation, w.execution_id, w.event_id, w.kind, w.target, w.data, w.record_offset
 FROM waiting w JOIN taken ON taken.name = w.lease ORDER BY w.scope, w.record_offset, w.event_id
