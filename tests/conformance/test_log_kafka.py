@@ -10,6 +10,7 @@ import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
 from conformance.log_contract import PARTITIONS, WAIT_S, LogContract
+from conformance.record_contexts_contract import RecordContextsContract
 from kvfold.log.kafka import KafkaLog, KafkaSettings, create_topic
 from kvfold.log.port import Log
 
@@ -17,7 +18,7 @@ __all__: list[str] = []
 
 
 @pytest.mark.kafka
-class TestKafkaLog(LogContract):
+class TestKafkaLog(LogContract, RecordContextsContract):
     @pytest.fixture
     def log(self, kafka_bootstrap: str) -> Iterator[Log]:
         self._settings = KafkaSettings(

@@ -8,13 +8,14 @@ from itertools import count
 import pytest
 
 from conformance.log_contract import PARTITIONS, LogContract
+from conformance.record_contexts_contract import RecordContextsContract
 from kvfold.log.memory import MemoryLog
 from kvfold.log.port import Log
 
 __all__: list[str] = []
 
 
-class TestMemoryLog(LogContract):
+class TestMemoryLog(LogContract, RecordContextsContract):
     @pytest.fixture
     def log(self) -> Iterator[Log]:
         ticks = count(1_700_000_000_000)

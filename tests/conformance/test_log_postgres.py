@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from conformance.log_contract import PARTITIONS, LogContract
+from conformance.record_contexts_contract import RecordContextsContract
 from kvfold.log.port import Log
 from kvfold.log.postgres import PostgresLog
 
@@ -15,7 +16,7 @@ __all__: list[str] = []
 
 
 @pytest.mark.postgres
-class TestPostgresLog(LogContract):
+class TestPostgresLog(LogContract, RecordContextsContract):
     @pytest.fixture
     def log(self, postgres_dsn: str) -> Iterator[Log]:
         self._dsn = postgres_dsn

@@ -92,7 +92,7 @@ def run_dev(
             if own_log is None:
                 return
             work = WorkerSettings(owner_name(settings))
-            parts.enter_context(running_worker(registry, own_log, dsn, work))
+            parts.enter_context(running_worker(registry, own_log, dsn, settings, work))
         for line in _welcome(settings, server.url, postgres, registry):
             say(line)
         _watch(server, postgres, stop)

@@ -12,11 +12,11 @@ import structlog
 
 from kvfold.deploy.environment import owner_name, postgres_dsn, when_available
 from kvfold.deploy.stopping import StopRequest
+from kvfold.deploy.worker_telemetry import worker_telemetry
 from kvfold.log.open import open_log
 from kvfold.log.port import Log
 from kvfold.log.settings import Settings
 from kvfold.producers.client import Client
-from kvfold.producers.orchestration.observing import LoggingObserver
 from kvfold.producers.orchestration.registry import Registry
 from kvfold.producers.orchestration.worker import Worker, WorkerSettings
 from kvfold.schemas.errors import ConfigurationError
@@ -63,15 +63,32 @@ def run_worker(registry: Registry, settings: Settings, stop: StopRequest, *, act
     if log is None:
         return
     work = WorkerSettings(owner_name(settings), activities_max=activities_max)
-    with running_worker(registry, log, dsn, work):
+    with running_worker(registry, log, dsn, settings, work):
         stop.wait()
 
 
 @contextmanager
-def running_worker(registry: Registry, log: Log, dsn: str, settings: WorkerSettings) -> Iterator[None]:
-    """A worker of this process, inside the `with`; at its end it finishes what is under way. The log is closed then."""
-    with Client(log, dsn, source=f"/worker/{settings.name}") as client:
-        worker = Worker(registry, client.producer, client.orchestration(), dsn, settings, LoggingObserver())
+def running_worker(
+    registry: Registry, log: Log, dsn: str, settings: Settings, work: WorkerSettings
+) -> Iterator[None]:
+    """A worker of this process, inside the `with`; at its end it finishes what is under way. The log is closed then.
+
+    Raises:
+        ConfigurationError: as `worker_telemetry`.
+    """
+    with (
+        Client(log, dsn, source=f"/worker/{work.name}") as client,
+        worker_telemetry(settings, log) as telemetry,
+    ):
+        worker = Worker(
+            registry,
+            client.producer,
+            client.orchestration(),
+            dsn,
+            work,
+            telemetry.observer,
+            telemetry.traces,
+        )
         worker.start()
         try:
             yield

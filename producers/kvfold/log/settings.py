@@ -68,6 +68,13 @@ class Settings(BaseModel):
     )
     fold_threads: int = Field(2, ge=1, le=64, description="partitions folded at the same time by one process")
     telemetry_port: _Port = Field(8082, description="the projector's /metrics and /healthz; 0 = any free one")
+    worker_telemetry_port: _Port | None = Field(
+        None, description="the worker's /metrics; absent = not served, 0 = any free one"
+    )
+    metrics_instance_ids: bool | None = Field(
+        None,
+        description="true or false: whether metrics of keys name their instance; absent = not for Prometheus",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="debug, info, warning or error"
     )

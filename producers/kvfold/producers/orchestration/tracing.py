@@ -31,6 +31,7 @@ from kvfold.producers.trace_context import context_of, link_to, traceparent_in, 
 from kvfold.schemas.errors import KvfoldError
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.partitioning import partition_of
+from kvfold.schemas.record import Record
 
 __all__ = ["LogContexts", "RecordContexts", "RecordTraces", "TracedWork", "Traces"]
 
@@ -71,10 +72,13 @@ class LogContexts:
             if (scope, offset) in self._remembered:
                 return self._remembered[scope, offset]
         try:
-            found = self._read(scope, offset)
+            record = self._read(scope, offset)
         except KvfoldError as error:
             _log.debug("no trace context", code=error.code)
             return None
+        if record is None:
+            return None
+        found = traceparent_in(record)
         self._keep(scope, offset, found)
         return found
 
@@ -94,7 +98,7 @@ class LogContexts:
             while len(self._remembered) > self._remembered_max:
                 self._remembered.popitem(last=False)
 
-    def _read(self, scope: str, offset: int) -> str | None:
+    def _read(self, scope: str, offset: int) -> Record | None:
         with self._reading:
             if self._partition_count is None:
                 self._partition_count = self._log.describe().partition_count
@@ -104,10 +108,8 @@ class LogContexts:
             self._reader.assign({})
             self._reader.assign({partition_of(scope.encode(), self._partition_count): offset})
             batches = self._reader.poll(timeout_ms=_READ_TIMEOUT_MS, records_max=1, bytes_max=1)
-        for record in (record for batch in batches for record in batch.records):
-            if record.offset == offset:
-                return traceparent_in(record)
-        return None
+        records = (record for batch in batches for record in batch.records)
+        return next((record for record in records if record.offset == offset), None)
 
 
 class TracedWork:
