@@ -73,7 +73,10 @@ def test_the_tables_in_the_readme_are_these(project: Path) -> None:
 
 
 _CONTRACTS: Final = {
-    "tests/conformance/test_log_": ("tests/conformance/log_contract.py",),
+    "tests/conformance/test_log_": (
+        "tests/conformance/log_contract.py",
+        "tests/conformance/record_contexts_contract.py",
+    ),
     "tests/conformance/test_object_store_": ("tests/conformance/object_store_contract.py",),
     "tests/conformance/test_kv_store_": (
         "tests/conformance/kv_store_contract.py",
