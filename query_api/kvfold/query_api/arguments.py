@@ -13,6 +13,7 @@ from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.form import scope_problem
 from kvfold.schemas.limits import (
     DEPLOYMENT_KEY_BYTES_MAX,
+    INT64_MAX,
     PAGE_LIMIT_DEFAULT,
     PAGE_LIMIT_MAX,
     RECORD_KEY_BYTES_MAX,
@@ -56,6 +57,7 @@ __all__ = [
     "namespace_with_past",
     "page_limit",
     "plain_prefix",
+    "positive_number",
     "scope_of_capsule",
     "scope_of_deployment",
     "tier_of_namespace",
@@ -83,6 +85,7 @@ MIN_POSITION: Final = Parameter(
 
 _FAMILIES: Final = frozenset({"capsule", "deployment", "orchestration"})
 _LIMIT: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _WAIT: Final = re.compile(r"(0|[1-9][0-9]?)(\.[0-9]{1,6})?", re.ASCII)
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 
@@ -272,6 +275,16 @@ def page_limit(call: Call) -> int:
         return PAGE_LIMIT_DEFAULT
     if _LIMIT.fullmatch(text) is None or int(text) > PAGE_LIMIT_MAX:
         raise InvalidError(f"limit is a whole number from 1 to {PAGE_LIMIT_MAX}", code="malformed-limit")
+    return int(text)
+
+
+def positive_number(call: Call, name: str, code: str) -> int | None:
+    """`?{name}=`, a whole number from 1 to 2^63-1; None where it is absent. Raises InvalidError with the code."""
+    text = call.query.get(name)
+    if text is None:
+        return None
+    if _NUMBER.fullmatch(text) is None or int(text) > INT64_MAX:
+        raise InvalidError(f"{name} is a whole number from 1 to {INT64_MAX}", code=code)
     return int(text)
 
 

@@ -16,15 +16,18 @@ from kvfold.query_api.arguments import CURSOR, LIMIT, MIN_POSITION, PREFIX, WAIT
 from kvfold.query_api.as_of import AS_OF, AS_OF_CODES, AS_OF_EVERYWHERE, GONE, as_of_everywhere, as_of_offset
 from kvfold.query_api.context import ReadContext
 from kvfold.query_api.documented import POSITIONED, read_problems
-from kvfold.query_api.shapes import Instance, InstanceKv, Instances, KvEntry
+from kvfold.query_api.shapes import Instance, InstanceEvents, InstanceKv, Instances, KvEntry
 from kvfold.query_api.times import rfc3339_ms
 from kvfold.reads.as_of import VISITED_MAX
+from kvfold.reads.instance_history import ExecutionEvent, execution_events
 from kvfold.reads.orchestration import (
     INSTANCE_STATUSES,
+    AwaitedValue,
     InstancePage,
     InstanceSummary,
     InstanceView,
     KvValue,
+    awaited_value,
     instance,
     instance_kv,
     instance_value,
@@ -34,6 +37,7 @@ from kvfold.reads.orchestration import (
 )
 from kvfold.reads.query import Read
 from kvfold.schemas.errors import InvalidError
+from kvfold.schemas.position import Position
 
 __all__ = ["instance_routes"]
 
@@ -46,12 +50,14 @@ _PATH: Final = (
     ),
 )
 _STATUS: Final = Parameter("status", "Only of this status", {"enum": list(INSTANCE_STATUSES)})
+_EXECUTION: Final = Parameter("execution_id", "Which execution", {"type": "integer", "minimum": 1})
+_EVENT_CURSOR: Final = Parameter("cursor", "The `next_cursor` of the page before")
 _NAME: Final = ("malformed-name",)
 
 
 def instance_routes(context: ReadContext) -> list[Route]:
-    """The list, one instance, its KV, one key of it."""
-    return [_instances(context), _instance(context), _kv(context), _value(context)]
+    """The list, one instance, its KV, one key of it, its history."""
+    return [_instances(context), _instance(context), _kv(context), _value(context), _events(context)]
 
 
 def _instances(context: ReadContext) -> Route:
@@ -159,8 +165,12 @@ def _kv(context: ReadContext) -> Route:
 def _value(context: ReadContext) -> Route:
     async def endpoint(call: Call) -> Response:
         name, key = arguments.instance_id(call), arguments.instance_key(call)
+        wait_s = arguments.wait_seconds(call)
         partition = await context.reader.partition("o:" + name)
         as_of = await as_of_offset(context, call, partition=partition)
+        if wait_s > 0 and as_of is None:  # the past does not change
+            awaited = awaited_value(name, key, partition=partition)
+            await read_until(context, call, awaited, _is_settled, wait_s=wait_s)
         query = instance_value(name, key, partition=partition, as_of=as_of)
         read = await context.reads.read(call, query)
         entry = found(read, "such instance or key")
@@ -172,12 +182,58 @@ def _value(context: ReadContext) -> Route:
         endpoint,
         "One key of an instance",
         _TAG,
+        description="With `wait`, answers when the key is set; at once if the instance has ended or is unknown.",
         path=_PATH,
-        query=(AS_OF,),
+        query=(WAIT, AS_OF),
         headers=(MIN_POSITION,),
         answers=(
             json_answer("The value", KvEntry, headers=POSITIONED),
-            *read_problems({400: (*_NAME, "invalid-key", *AS_OF_CODES), 404: ("not-found",), 410: GONE}),
+            *read_problems(
+                {
+                    400: (*_NAME, "invalid-key", "malformed-wait", *AS_OF_CODES),
+                    404: ("not-found",),
+                    410: GONE,
+                }
+            ),
+        ),
+    )
+
+
+def _events(context: ReadContext) -> Route:
+    async def endpoint(call: Call) -> Response:
+        name = arguments.instance_id(call)
+        partition = await context.reader.partition("o:" + name)
+        query = execution_events(
+            name,
+            execution_id=arguments.positive_number(call, "execution_id", "malformed-execution"),
+            after=arguments.positive_number(call, "cursor", "malformed-cursor") or 0,
+            limit=arguments.page_limit(call),
+            partition=partition,
+        )
+        read = await context.reads.read(call, query)
+        page = found(read, "such instance or execution")
+        data = {
+            "execution_id": page.execution_id,
+            "events": [_event_json(event, partition) for event in page.events],
+            "next_cursor": None if page.next_after is None else str(page.next_after),
+        }
+        return json_response(data, read)
+
+    invalid = (*_NAME, "malformed-execution", "malformed-cursor", "malformed-limit")
+    return Route(
+        "GET",
+        f"{_BASE}/{{id}}/history",
+        endpoint,
+        "The events of an execution, in order",
+        _TAG,
+        description="Of the current execution unless one is named. A page may hold fewer events than `limit`: go on while "
+        "there is a `next_cursor`. Who asked for what is told by `/v1/history/orchestration/o:{id}`.",
+        path=_PATH[:1],
+        query=(_EXECUTION, _EVENT_CURSOR, LIMIT),
+        headers=(MIN_POSITION,),
+        answers=(
+            json_answer("A page of events", InstanceEvents, headers=POSITIONED),
+            *read_problems({400: invalid, 404: ("not-found",)}),
         ),
     )
 
@@ -193,6 +249,20 @@ def _status(call: Call) -> str | None:
 def _has_ended(view: InstanceView | None) -> bool:
     """Nothing is worth waiting for: the instance has ended, or there is none."""
     return view is None or view.status != "Running"
+
+
+def _is_settled(awaited: AwaitedValue) -> bool:
+    """Nothing is worth waiting for: the key is set, or its instance sets none any more."""
+    return awaited.value is not None or not awaited.goes_on
+
+
+def _event_json(event: ExecutionEvent, partition: int) -> dict[str, Any]:
+    return {
+        "event_id": event.event_id,
+        "position": str(Position(partition, event.record_offset)),
+        "time": rfc3339_ms(event.time_ms),
+        "event": json.loads(event.data),
+    }
 
 
 def _kv_json(kv: Mapping[str, KvValue]) -> dict[str, Any]:

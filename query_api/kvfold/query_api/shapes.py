@@ -16,6 +16,8 @@ __all__ = [
     "History",
     "HistoryItem",
     "Instance",
+    "InstanceEvent",
+    "InstanceEvents",
     "InstanceItem",
     "InstanceKv",
     "Instances",
@@ -150,6 +152,23 @@ class Instance(InstanceItem, InstanceKv):
     output: Any
     failure: str | None
     custom_status: str | None
+
+
+class InstanceEvent(BaseModel):
+    """An event of an execution, numbered from 1; `position` is of the record that wrote it, `event` has a `kind`."""
+
+    event_id: int
+    position: str
+    time: str
+    event: dict[str, Any]
+
+
+class InstanceEvents(BaseModel):
+    """Events of an execution, in order."""
+
+    execution_id: int
+    events: list[InstanceEvent]
+    next_cursor: str | None
 
 
 class DecisionShape(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
@@ -27,9 +27,11 @@ __all__ = [
     "UndeployedDocument",
     "UnopenedSecret",
     "decision_document",
+    "read_document",
     "read_object_body",
 ]
 
+_Document = TypeVar("_Document", bound=BaseModel)
 _Version = Annotated[int, Field(ge=0, le=INT64_MAX)]
 
 
@@ -166,18 +168,22 @@ def decision_document(
 
 
 def read_object_body(body: bytes) -> ObjectBody:
-    """Reads the body of a browser's put.
+    """The body of a browser's put. Raises as `read_document`."""
+    accepted = '{"value": text, "encoding": "utf8" or "base64", "version": optional number}'
+    return read_document(ObjectBody, body, accepted=accepted)
+
+
+def read_document(model: type[_Document], body: bytes, *, accepted: str) -> _Document:
+    """Reads a JSON body.
 
     Raises:
         InvalidError: `malformed`: no strict JSON; `malformed-body`: not of the shape, with the place.
     """
     value = decode_json(body)
     try:
-        return ObjectBody.model_validate(value)
+        return model.model_validate(value)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"]) or "the whole"
         raise InvalidError(
-            f"the body is not accepted, at {place[:80]!a}: "
-            '{"value": text, "encoding": "utf8" or "base64", "version": optional number} is',
-            code="malformed-body",
+            f"the body is not accepted, at {place[:80]!a}: {accepted} is", code="malformed-body"
         ) from error

@@ -5,13 +5,10 @@ An app is made of a list of routes: `App([*read_routes, *write_routes(context)])
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from starlette.responses import Response
-
-from kvfold.http.call import Call
 from kvfold.http.positions import POSITION_HEADER
 from kvfold.http.routes import Answer, Body, Endpoint, Parameter, Route, json_answer, problem_answers
 from kvfold.producers.cloudevent_http import BATCH_MEDIA_TYPE, EVENT_MEDIA_TYPE
@@ -29,10 +26,10 @@ from kvfold.producers.gateway.documents import (
     UndeployedDocument,
 )
 from kvfold.producers.gateway.events import WAIT_SECONDS_MAX
+from kvfold.producers.gateway.handlers import IDEMPOTENCY_KEY, UNAVAILABLE, Handler
+from kvfold.producers.gateway.instance_routes import instance_write_routes
 
 __all__ = ["write_routes"]
-
-_Handler = Callable[[GatewayContext, Call], Awaitable[Response]]
 
 _IF_MATCH: Final = Parameter(
     "If-Match", "RFC 9110: the write applies only to one of these tags, or with `*` to any entry that exists."
@@ -44,9 +41,6 @@ _VERSION: Final = Parameter(
     "X-Object-Version",
     "The version that the entry must have; 0 or absent: PUT creates, DELETE is unconditional.",
     {"type": "integer", "minimum": 0},
-)
-_IDEMPOTENCY_KEY: Final = Parameter(
-    "Idempotency-Key", "A UUID, or any text: a repeat with the same key within 7 days has the first outcome."
 )
 _NAMESPACE: Final = Parameter(
     "namespace",
@@ -62,7 +56,6 @@ _WAIT: Final = Parameter(
 )
 _BYTES: Final = Body({"application/octet-stream": None}, "The value: any bytes, at most 1 MiB.")
 _WRITTEN_HEADERS: Final = (POSITION_HEADER, "X-Object-Version", "ETag")
-_UNAVAILABLE: Final = ("log-unavailable", "outcome-unknown", "partition-paused")
 _TIERS: Final = ("encryption-key-missing", "volatile-unavailable")
 _MALFORMED: Final = (
     "invalid-key",
@@ -82,7 +75,7 @@ _DEPLOYMENT_PROBLEMS: Final = problem_answers(
         412: ("version-conflict",),
         413: ("too-large",),
         422: ("id-reused",),
-        503: (*_UNAVAILABLE, *_TIERS),
+        503: (*UNAVAILABLE, *_TIERS),
     }
 )
 _CAPSULE_PROBLEMS: Final = problem_answers(
@@ -91,18 +84,18 @@ _CAPSULE_PROBLEMS: Final = problem_answers(
         412: ("cas-mismatch",),
         413: ("too-large",),
         422: ("quota", "id-reused"),
-        503: _UNAVAILABLE,
+        503: UNAVAILABLE,
     }
 )
 _RANGE_PROBLEMS: Final = problem_answers(
-    {400: ("malformed-name", "malformed-query", "invalid-key"), 422: ("id-reused",), 503: _UNAVAILABLE}
+    {400: ("malformed-name", "malformed-query", "invalid-key"), 422: ("id-reused",), 503: UNAVAILABLE}
 )
 
 
 def write_routes(context: GatewayContext) -> list[Route]:
     """Every write route of the gateway."""
 
-    def bound(handler: _Handler) -> Endpoint:
+    def bound(handler: Handler) -> Endpoint:
         return partial(handler, context)
 
     return [
@@ -110,13 +103,14 @@ def write_routes(context: GatewayContext) -> list[Route]:
         *([_reencrypt_route(bound)] if context.reader is not None else []),
         *_object_routes(bound),
         *_capsule_routes(bound),
+        *instance_write_routes(bound, with_reader=context.reader is not None),
         _mutations_route(bound),
     ]
 
 
-def _deployment_routes(bound: Callable[[_Handler], Endpoint]) -> list[Route]:
+def _deployment_routes(bound: Callable[[Handler], Endpoint]) -> list[Route]:
     template = "/deployments/{id}/kv/{namespace}/{key:rest}"
-    headers = (_VERSION, _IF_MATCH, _IF_NONE_MATCH, _IDEMPOTENCY_KEY)
+    headers = (_VERSION, _IF_MATCH, _IF_NONE_MATCH, IDEMPOTENCY_KEY)
     return [
         Route(
             "PUT",
@@ -146,7 +140,7 @@ def _deployment_routes(bound: Callable[[_Handler], Endpoint]) -> list[Route]:
             "deployments",
             "A tier that is away does not fail it: the answer says what was swept, and repeating it finishes the rest. "
             "503 where neither tier was reached.",
-            headers=(_IDEMPOTENCY_KEY,),
+            headers=(IDEMPOTENCY_KEY,),
             answers=(
                 json_answer("What was swept.", UndeployedDocument, headers=(POSITION_HEADER,)),
                 *_RANGE_PROBLEMS,
@@ -155,7 +149,7 @@ def _deployment_routes(bound: Callable[[_Handler], Endpoint]) -> list[Route]:
     ]
 
 
-def _reencrypt_route(bound: Callable[[_Handler], Endpoint]) -> Route:
+def _reencrypt_route(bound: Callable[[Handler], Endpoint]) -> Route:
     return Route(
         "POST",
         "/deployments/{id}/reencrypt",
@@ -169,16 +163,16 @@ def _reencrypt_route(bound: Callable[[_Handler], Endpoint]) -> Route:
             *problem_answers(
                 {
                     400: ("malformed-name", "malformed-cursor", "malformed-precondition"),
-                    503: (*_UNAVAILABLE, "store-unavailable", "encryption-key-missing"),
+                    503: (*UNAVAILABLE, "store-unavailable", "encryption-key-missing"),
                 }
             ),
         ),
     )
 
 
-def _object_routes(bound: Callable[[_Handler], Endpoint]) -> list[Route]:
+def _object_routes(bound: Callable[[Handler], Endpoint]) -> list[Route]:
     template = "/deployments/{id}/objects/{key:rest}"
-    headers = (_VERSION, _IF_MATCH, _IF_NONE_MATCH, _IDEMPOTENCY_KEY)
+    headers = (_VERSION, _IF_MATCH, _IF_NONE_MATCH, IDEMPOTENCY_KEY)
     query = (_NAMESPACE, _OBJECT_VERSION)
     return [
         Route(
@@ -209,9 +203,9 @@ def _object_routes(bound: Callable[[_Handler], Endpoint]) -> list[Route]:
     ]
 
 
-def _capsule_routes(bound: Callable[[_Handler], Endpoint]) -> list[Route]:
+def _capsule_routes(bound: Callable[[Handler], Endpoint]) -> list[Route]:
     template = "/v1/capsules/{principal}/{capsule_id}/kv/{key:rest}"
-    headers = (_IF_MATCH, _IF_NONE_MATCH, _IDEMPOTENCY_KEY)
+    headers = (_IF_MATCH, _IF_NONE_MATCH, IDEMPOTENCY_KEY)
     return [
         Route(
             "PUT",
@@ -240,13 +234,13 @@ def _capsule_routes(bound: Callable[[_Handler], Endpoint]) -> list[Route]:
             "capsules",
             "Removes every key that starts with the prefix, all at once.",
             query=(Parameter("prefix", "Literal; the empty one is every key.", required=True),),
-            headers=(_IDEMPOTENCY_KEY,),
+            headers=(IDEMPOTENCY_KEY,),
             answers=(_REMOVED, *_RANGE_PROBLEMS),
         ),
     ]
 
 
-def _mutations_route(bound: Callable[[_Handler], Endpoint]) -> Route:
+def _mutations_route(bound: Callable[[Handler], Endpoint]) -> Route:
     return Route(
         "POST",
         "/v1/mutations",
@@ -282,7 +276,7 @@ def _mutations_route(bound: Callable[[_Handler], Endpoint]) -> Route:
                     412: ("cas-mismatch",),
                     413: ("too-large",),
                     422: ("quota", "limit", "id-reused"),
-                    503: (*_UNAVAILABLE, *_TIERS),
+                    503: (*UNAVAILABLE, *_TIERS),
                 }
             ),
         ),

@@ -7,11 +7,13 @@ from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.names import (
     capsule_scope,
     check_deployment_name,
+    check_orchestration_name,
     check_principal_part,
     deployment_scope,
+    orchestration_scope,
 )
 
-__all__ = ["capsule_scope_of", "deployment_scope_of"]
+__all__ = ["capsule_scope_of", "deployment_scope_of", "instance_scope", "instance_scope_of"]
 
 
 def capsule_scope_of(call: Call) -> str:
@@ -35,6 +37,21 @@ def deployment_scope_of(call: Call) -> str:
     deployment_id = call.path["id"]
     _accept(check_deployment_name("the deployment id", deployment_id))
     return deployment_scope(deployment_id)
+
+
+def instance_scope_of(call: Call) -> str:
+    """The scope of `{id}`, an orchestration instance.
+
+    Raises:
+        InvalidError: `malformed-name`.
+    """
+    return instance_scope(call.path["id"])
+
+
+def instance_scope(instance_id: str) -> str:
+    """The scope of an orchestration instance. Raises InvalidError `malformed-name`."""
+    _accept(check_orchestration_name("the instance id", instance_id))
+    return orchestration_scope(instance_id)
 
 
 def _accept(problem: str | None) -> None:
