@@ -59,7 +59,10 @@ def test_the_guides_application_and_client(dev: DevProcess, tmp_path: Path) -> N
         process.wait_for_event("worker started")
         for client in clients:
             run_snippet(dev, "python", client, tmp_path)
+        (shell,) = re.findall(r"```sh\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+        told = run_snippet(dev, "sh", shell.replace("curl ", "curl --fail-with-body -sS "), tmp_path)
         assert process.terminate() == 0
+    assert "HTTP/1.1 201 Created" in told and '"output":"charged 5"' in told and "KeyValueSet" in told
     logged = process.text()
     assert "kv.set" in logged and "approved" not in logged, "keys and lengths are logged, values are not"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ __all__: list[str] = []
 pytestmark = pytest.mark.postgres
 
 BASE = "/v1/instances"
+PRUNE = "/v1/executions/prune"
 
 
 async def post(client: Client, target: str, body: Any = None, *, headers: Headers = ()) -> AsgiAnswer:
@@ -43,15 +45,35 @@ async def external(client: Client, instance_id: str, *executions: list[dict[str,
 
 
 async def told(client: Client, instance_id: str, execution: int, events: list[dict[str, Any]]) -> None:
+    """What an external instance did."""
+    await emit(client, "events", instance_id, {"execution_id": execution, "events": events})
+
+
+async def end(client: Client, instance_id: str) -> None:
+    """The turn of a worker that ends a runtime instance."""
+    view = (await client("GET", f"{BASE}/{instance_id}")).json()
+    turn = {
+        "incarnation": view["incarnation"],
+        "execution_id": 1,
+        "history_length": 0,
+        "worker": "w",
+        "seen": view["incarnation"],
+        "consumed": [],
+        "events": [{"kind": "OrchestrationCompleted", "output": 1}],
+    }
+    await emit(client, "turn", instance_id, turn)
+
+
+async def emit(client: Client, verb: str, instance_id: str, data: dict[str, Any]) -> None:
+    """A CloudEvent that is applied."""
     event = {
         "specversion": "1.0",
-        "type": "kvfold.orchestration.events.v1",
-        "id": f"{instance_id}-{execution}-{len(events)}",
+        "type": f"kvfold.orchestration.{verb}.v1",
+        "id": str(uuid.uuid4()),
         "source": "/tests",
         "partitionkey": f"o:{instance_id}",
-        "data": {"execution_id": execution, "events": events},
+        "data": data,
     }
-    event["id"] = "00000000-0000-7000-8000-%012x" % (hash(json.dumps(event)) & (2**48 - 1))
     headers = [("content-type", "application/cloudevents+json")]
     answer = await post(client, "/v1/mutations?wait=8", event, headers=headers)
     assert (answer.status, answer.json()["status"]) == (200, "applied"), answer
@@ -111,8 +133,9 @@ def test_repeats_have_the_first_outcome_and_what_has_ended_is_finished(postgres_
         assert problem(other) == (422, "id-reused")
         assert problem(await post(client, f"{BASE}/i/events", {"name": "x"})) == (409, "wrong-mode")
         assert (await post(client, BASE, {"instance_id": "r", "name": "n"})).status == 201
-        await told(client, "i", 1, [{"kind": "OrchestrationCompleted", "output": 1}])
-        assert problem(await post(client, f"{BASE}/i/cancel")) == (409, "finished")
+        await end(client, "r")
+        for verb, told_to in (("cancel", {}), ("events", {"name": "x"})):
+            assert problem(await post(client, f"{BASE}/r/{verb}", told_to)) == (409, "finished")
 
     whole_way(postgres_dsn, scenario)
 
@@ -129,13 +152,13 @@ def test_prunes_of_one_and_of_many(postgres_dsn: str) -> None:
         current = await post(client, f"{BASE}/b/prune", {"execution_ids": [3]})
         assert problem(current) == (409, "current-execution")
 
-        page = await post(client, f"{BASE}/prune", {"prefix": "a", "limit": 1})
+        page = await post(client, PRUNE, {"prefix": "a", "limit": 1})
         assert page.json() == {"instances": 1, "executions": 2, "next_start": "a2"}
-        rest = await post(client, f"{BASE}/prune", {"prefix": "a", "start": "a2", "keep_values": True})
+        rest = await post(client, PRUNE, {"prefix": "a", "start": "a2", "keep_values": True})
         assert rest.json() == {"instances": 1, "executions": 2, "next_start": None}
         assert set((await client("GET", f"{BASE}/a1/kv")).json()["kv"]) == {"new"}
         assert set((await client("GET", f"{BASE}/a2/kv")).json()["kv"]) == {"old", "kept", "new"}
-        nothing = await post(client, f"{BASE}/prune", {"older_than": "2000-01-01T00:00:00Z"})
+        nothing = await post(client, PRUNE, {"older_than": "2000-01-01T00:00:00Z"})
         assert nothing.json() == {"instances": 0, "executions": 0, "next_start": None}
         assert (await client("GET", f"{BASE}/b/history?execution_id=2")).status == 200
 
@@ -228,7 +251,6 @@ BODIES: tuple[tuple[str, Any, str], ...] = (
     ("", {"name": "n"}, "malformed-body"),
     ("", {"instance_id": "i"}, "malformed-body"),
     ("", {"instance_id": "", "name": "n"}, "malformed-name"),
-    ("", {"instance_id": "i", "name": ""}, "malformed-name"),
     ("", {"instance_id": "i", "name": "n", "mode": "other"}, "malformed-body"),
     ("", {"instance_id": "i", "name": "n", "parent": {}}, "malformed-body"),
     ("", [], "malformed-body"),
@@ -241,10 +263,11 @@ BODIES: tuple[tuple[str, Any, str], ...] = (
     ("/i/prune", {"execution_ids": []}, "malformed"),
     ("/i/prune", {"execution_ids": [0]}, "malformed"),
     ("/i/prune", {"before": 0}, "malformed-body"),
-    ("/prune", {"keep_last": 0}, "malformed-body"),
-    ("/prune", {"limit": 1_001}, "malformed-body"),
-    ("/prune", {"older_than": "2026-12-01T00:00:00"}, "malformed-body"),
-    ("/prune", {"prefix": "\u0001"}, "malformed-prefix"),
+    (PRUNE, {"keep_last": 0}, "malformed-body"),
+    (PRUNE, {"limit": 1_001}, "malformed-body"),
+    (PRUNE, {"older_than": "2026-12-01T00:00:00"}, "malformed-body"),
+    (PRUNE, {"older_than": 5}, "malformed-body"),
+    (PRUNE, {"prefix": "\u0001"}, "malformed-prefix"),
 )
 
 
@@ -252,7 +275,7 @@ BODIES: tuple[tuple[str, Any, str], ...] = (
 def test_wrong_bodies_say_what_is_accepted_and_change_nothing(postgres_dsn: str) -> None:
     async def scenario(client: Client) -> None:
         for path, body, code in BODIES:
-            answer = await post(client, BASE + path, body)
+            answer = await post(client, path if path == PRUNE else BASE + path, body)
             assert problem(answer) == (400, code), (path, body, answer.json())
             assert len(answer.json()["detail"]) > 20
         for raw in (b"", b"{", b"\xff", b'{"instance_id": "i", "name": "n", "name": "m"}', b"NaN"):
@@ -260,6 +283,8 @@ def test_wrong_bodies_say_what_is_accepted_and_change_nothing(postgres_dsn: str)
         refused = await post(client, f"{BASE}/i/cancel", headers=[("If-Match", "*")])
         assert problem(refused) == (400, "malformed-precondition")
         assert problem(await client("DELETE", f"{BASE}/i?incarnation=-1")) == (400, "malformed-incarnation")
+        nameless = {"instance_id": "i", "name": ""}
+        assert problem(await post(client, BASE, nameless)) == (422, "limit")
         large = {"instance_id": "i", "name": "n", "input": "x" * 300_000}
         assert problem(await post(client, BASE, large)) == (422, "limit")
         assert (await client("GET", BASE)).json()["instances"] == []
@@ -281,7 +306,7 @@ def test_any_name_and_key_comes_through(postgres_dsn: str) -> None:
         def draw(name: str, key: str) -> None:
             drawn.append((name, key))
 
-        drawn: list[tuple[str, str]] = [("..", ".."), ("prune", "prune"), ("a/b", "a/b"), ("%2F", "%2F")]
+        drawn: list[tuple[str, str]] = [("..", ".."), ("history", "history"), ("a/b", "a/b"), ("%2F", "%2F")]
         draw()
         for name, key in drawn:
             if name in done:
@@ -289,7 +314,8 @@ def test_any_name_and_key_comes_through(postgres_dsn: str) -> None:
             done.add(name)
             await external(client, name, [key_set(key, name)])
             path = f"{BASE}/{quote(name, safe='')}"
-            assert (await client("GET", f"{path}/kv/{quote(key, safe='')}")).json()["value"] == name
+            found = await client("GET", f"{path}/kv/{quote(key, safe='')}")
+            assert found.status == 200 and found.json()["value"] == name, (name, key, found)
             events = (await client("GET", f"{path}/history")).json()["events"]
             assert events[0]["event"] == key_set(key, name)
             assert (await client("DELETE", path)).status == 204

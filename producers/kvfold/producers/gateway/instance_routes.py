@@ -121,7 +121,7 @@ def _prune(bound: Callable[[Handler], Endpoint]) -> Route:
 def _prune_many(bound: Callable[[Handler], Endpoint]) -> Route:
     return Route(
         "POST",
-        f"{_BASE}/prune",
+        "/v1/executions/prune",  # below /v1/instances it would be an instance's id
         bound(instances.prune_instances),
         "Remove ended executions of many instances",
         _TAG,

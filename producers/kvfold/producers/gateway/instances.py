@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 from urllib.parse import quote
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from starlette.responses import Response
 
 from kvfold.http.bodies import read_body
@@ -24,7 +24,7 @@ from kvfold.producers.reading import OwnWritesReader
 from kvfold.reads.executor import AsyncReader
 from kvfold.reads.query import Query, Read
 from kvfold.schemas.errors import InvalidError
-from kvfold.schemas.limits import BODY_DRAIN_BYTES_MAX, INT64_MAX, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
+from kvfold.schemas.limits import BODY_DRAIN_BYTES_MAX, INT64_MAX
 from kvfold.schemas.mutation import Mutation
 
 __all__ = [
@@ -46,6 +46,14 @@ __all__ = [
 T = TypeVar("T")
 
 _COUNT_MAX: Final = 2**31 - 1
+_INSTANCES_MAX: Final = 1_000
+
+
+def _text(value: object) -> object:
+    """Times are texts: a number is not taken for seconds."""
+    if not isinstance(value, str):
+        raise ValueError("a time is a text")
+    return value
 
 
 class _Body(BaseModel):
@@ -90,9 +98,9 @@ class BulkPruneBody(_Body):
     """
 
     prefix: str = ""
-    older_than: AwareDatetime | None = Field(None, strict=False)
+    older_than: Annotated[AwareDatetime, BeforeValidator(_text)] | None = Field(None, strict=False)
     keep_last: int = Field(1, ge=1, le=_COUNT_MAX)
-    limit: int = Field(PAGE_LIMIT_DEFAULT, ge=1, le=PAGE_LIMIT_MAX)
+    limit: int = Field(100, ge=1, le=_INSTANCES_MAX)
     start: str | None = None
     keep_values: bool = False
 
@@ -177,7 +185,7 @@ async def delete_instance(context: GatewayContext, call: Call) -> Response:
 
 
 async def prune_instances(context: GatewayContext, call: Call) -> Response:
-    """`POST /v1/instances/prune`: a part of a bulk prune, and where the next one begins (row O15)."""
+    """`POST /v1/executions/prune`: a part of a bulk prune, and where the next one begins (row O15)."""
     refuse_conditions(call)
     assert context.reader is not None, "the route is there only with a reader"
     accepted = (
