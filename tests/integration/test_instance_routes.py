@@ -236,7 +236,6 @@ def test_waits_are_answered_when_it_happens(postgres_dsn: str) -> None:
         value = asyncio.create_task(client("GET", f"{BASE}/i/kv/k?wait=60"))
         gone = asyncio.create_task(client("GET", f"{BASE}/i/kv/never?wait=60"))
         end = asyncio.create_task(client("GET", f"{BASE}/i?wait=60"))
-        await asyncio.sleep(0)
         await told(client, "i", 1, [key_set("k", "v")])
         assert (await asyncio.wait_for(value, 30)).json()["value"] == "v"
         assert not end.done() and not gone.done()
