@@ -25,13 +25,20 @@ __all__ = ["bench"]
 _CAPSULE: Final = ("capsule-set", "capsule-threads", "capsule-spread", "capsule-get")
 _VOLATILE: Final = ("volatile-put", "volatile-get")
 _REPLAY: Final = ("rebuild", "rebuild-two-workers", "swap-reads", "as-of", "watch")
-_GROUPS: Final = {"capsule": _CAPSULE, "replay": _REPLAY, "volatile": _VOLATILE}
+_ORCHESTRATION: Final = ("orchestrations-200", "orchestrations-10", "orchestration-latency")
+_GROUPS: Final = {
+    "capsule": _CAPSULE,
+    "orchestration": _ORCHESTRATION,
+    "replay": _REPLAY,
+    "volatile": _VOLATILE,
+}
 _NAMES: Final = (
     "projector",
     "write-latency",
     "point-reads",
     *_CAPSULE,
     "deployment-put",
+    *_ORCHESTRATION,
     *_REPLAY,
     *_VOLATILE,
 )
@@ -47,9 +54,9 @@ def bench(name: str | None, as_json: bool, quick: bool, check: bool) -> None:
 
     Needs a Kafka broker in KVFOLD_KAFKA (`volatile` does not). PostgreSQL is the server in KVFOLD_POSTGRES, whose user
     may create databases, else one in a temporary directory. Topics and databases are made for the run, deleted afterwards.
-    Without NAME, all benches run; that takes some minutes. `capsule` is the four of capsules,
-    `replay` the five of generations and watchers, `volatile` the two of the volatile tier, on the Redis
-    in REDIS_URL or else on one that is started for the run.
+    Without NAME, all benches run; that takes some minutes. `capsule` is the four of capsules, `orchestration`
+    the three of durable orchestrations, `replay` the five of generations and watchers, `volatile` the two of the volatile
+    tier, on the Redis in REDIS_URL or else on one that is started for the run.
 
     \b
     Example:
@@ -84,6 +91,7 @@ def _run(names: Sequence[str], sizes: Sizes) -> Iterator[Result]:
         as_of_reads,
         capsules,
         deployment_put,
+        orchestrations,
         point_reads,
         projecting,
         rebuilding,
@@ -112,6 +120,9 @@ def _run(names: Sequence[str], sizes: Sizes) -> Iterator[Result]:
         capsules.THREADS.name: capsules.run_threads,
         capsules.SPREAD.name: capsules.run_spread,
         capsules.GET.name: capsules.run_get,
+        orchestrations.MANY.name: orchestrations.run_many,
+        orchestrations.SOME.name: orchestrations.run_some,
+        orchestrations.LATENCY.name: orchestrations.run_latency,
         rebuilding.SPEC.name: rebuilding.run,
         rebuilding.SPEC_TWO.name: rebuilding.run_two,
     }

@@ -23,6 +23,8 @@ class Sizes:
     read_keys: int
     reads: int
     read_rounds: int
+    orchestrations: int
+    orchestration_rounds: int
 
 
 FULL: Final = Sizes(
@@ -33,6 +35,8 @@ FULL: Final = Sizes(
     read_keys=20_000,
     reads=20_000,
     read_rounds=5,
+    orchestrations=2_000,
+    orchestration_rounds=3,
 )
 QUICK: Final = Sizes(
     projector_mutations=20_000,
@@ -42,4 +46,6 @@ QUICK: Final = Sizes(
     read_keys=4_000,
     reads=4_000,
     read_rounds=2,
+    orchestrations=400,
+    orchestration_rounds=2,
 )

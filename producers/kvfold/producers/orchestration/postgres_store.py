@@ -24,6 +24,7 @@ _T = TypeVar("_T")
 
 _SCOPE_PREFIX: Final = orchestration_scope("")
 _POOL_TIMEOUT_S: Final = 3.0
+_NO_GENERATION: Final = "no generation serves yet: has a projector been started?"
 # As for the reads: every statement is look-ups and index ranges, and plans made on small tables must stay right.
 _SETTINGS: Final = (
     "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; "
@@ -105,7 +106,7 @@ class PostgresWorkStore:
         def ask(connection: Connection[Any]) -> list[tuple[Any, ...]]:
             serving = connection.execute("SELECT serving FROM kvfold.pointer").fetchone()
             if serving is None:
-                raise StoreUnavailableError("no generation serves yet: has a projector been started?")
+                raise StoreUnavailableError(_NO_GENERATION)
             text = _sql(name).replace("{g}", schema_name(serving[0]))
             return connection.execute(text, self._parameters(**parameters)).fetchall()
 
@@ -117,8 +118,10 @@ class PostgresWorkStore:
                 return ask(connection)
         except (PoolTimeout, PoolClosed) as error:
             raise StoreUnavailableError(f"no connection to Postgres: {error}") from error
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+            # One that was dropped meanwhile is another way of being away: the next call asks the pointer.
+            raise StoreUnavailableError(_NO_GENERATION) from error
         except psycopg.Error as error:
-            # A generation that was dropped meanwhile is another way of being away: the next call asks the pointer.
             raise StoreUnavailableError(f"Postgres did not answer: {error}") from error
 
 
