@@ -20,6 +20,8 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
+from kvfold.producers.orchestration.activities import Activities
+from kvfold.producers.orchestration.delivery import Messages, Timers
 from kvfold.producers.orchestration.execution import RecordedEvent, WaitingMessage
 from kvfold.producers.orchestration.observing import Observer
 from kvfold.producers.orchestration.registry import Registry
@@ -31,7 +33,7 @@ from kvfold.producers.orchestration.store import (
     task_lease,
 )
 from kvfold.producers.orchestration.tracing import Traces
-from kvfold.producers.orchestration.work import Activities, Messages, Timers, Turns
+from kvfold.producers.orchestration.turns import Turns
 from kvfold.producers.outcomes import Decided
 from kvfold.projector.batch import project
 from kvfold.projector.memory_store import MemoryStore

@@ -13,6 +13,8 @@ from kvfold.producers.orchestration.activity import PermanentError
 from kvfold.producers.orchestration.context import OrchestrationContext
 from kvfold.producers.orchestration.errors import ActivityError, ChildError, OrchestrationCancelledError
 from kvfold.producers.orchestration.registry import Registry
+from kvfold.schemas.errors import InvalidError
+from kvfold.schemas.limits import JSON_BODY_BYTES_MAX
 from kvfold.schemas.orchestration import RetryPolicy
 from support.orchestration_world import World
 
@@ -544,3 +546,103 @@ def test_a_worker_that_dies_anywhere_leaves_the_same_history(seed: int) -> None:
     assert sum(hits.values()) > 0
     assert run(stormy) == run(calm)
     assert list(stormy.projection.rows("orchestration_outbox")) == []
+
+
+@pytest.mark.row("O18")
+@pytest.mark.parametrize("at_the_door", [True, False])
+def test_a_turn_that_no_log_accepts_fails_its_instance_and_not_the_others(
+    at_the_door: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each input is within its limit, all of them are too much for a record; refused by the producer, or by the fold."""
+
+    async def main(ctx: OrchestrationContext, count: int) -> Any:
+        ctx.set_value("k", "v")
+        tasks = [ctx.schedule_activity("echo", "x" * 250_000) for _ in range(count)]
+        return len(await ctx.when_all(*tasks))
+
+    world = world_of(main, echo)
+    append = world.append
+
+    def refusing(mutation: Any) -> Any:
+        if len(mutation.body) > JSON_BODY_BYTES_MAX:
+            raise InvalidError("the body is too large", code="too-large")
+        return append(mutation)
+
+    if at_the_door:
+        monkeypatch.setattr(world, "append", refusing)
+        world.restart()
+    world.start("too-much", "main", 5)
+    world.start("fine", "main", 2)
+    world.run()
+    failed = world.instance("too-much")
+    assert failed.status == "Failed" and failed.failure is not None
+    assert "the turn is not accepted" in failed.failure and "too-large" in failed.failure
+    assert world.snapshot("too-much") == {}
+    assert [kind for _, kind, _ in world.events("too-much")] == ["OrchestrationFailed"]
+    assert world.output("fine") == 2
+
+
+@pytest.mark.row("O27")
+def test_what_would_end_the_workers_thread_fails_the_instance() -> None:
+    async def main(ctx: OrchestrationContext, _: Any) -> Any:
+        await ctx.schedule_activity("echo", 1)
+        raise SystemExit("enough")
+
+    world = world_of(main, echo)
+    world.start("i", "main")
+    world.run(replay_always=True)
+    assert (world.instance("i").status, world.instance("i").failure) == ("Failed", "enough")
+
+
+@pytest.mark.row("O27")
+def test_what_code_does_when_it_is_dropped_goes_nowhere() -> None:
+    dropped: list[str] = []
+
+    async def main(ctx: OrchestrationContext, _: Any) -> Any:
+        try:
+            return await ctx.wait_for_event("e")
+        finally:
+            ctx.set_value("k", "v")
+            dropped.append("finally")
+            await ctx.timer(timedelta(seconds=1))
+
+    world = world_of(main)
+    world.start("i", "main")
+    world.run()
+    world.turns.close()
+    assert dropped == ["finally"]
+    assert world.snapshot("i") == {} and world.events("i") == []
+    world.raise_event("i", "e", 7)
+    world.run()
+    assert world.output("i") == 7
+
+
+@pytest.mark.row("O27")
+def test_a_mistake_of_ours_in_one_turn_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(ctx: OrchestrationContext, input: Any) -> Any:
+        return await ctx.schedule_activity("echo", input)
+
+    world = world_of(main, echo)
+    for number in range(3):
+        world.start(f"i{number}", "main", number)
+    history = world.history
+
+    def broken(instance: Any) -> Any:
+        if instance.instance_id == "i1":
+            raise ZeroDivisionError
+        return history(instance)
+
+    monkeypatch.setattr(world, "history", broken)
+    world.step()
+    world.turns.close()  # so that the second turns replay
+    world.step()
+    assert [world.instance(f"i{number}").status for number in range(3)] == [
+        "Completed",
+        "Running",
+        "Completed",
+    ]
+    assert world.instance("i1").scope in world.leases, "it waits until its lease has run out"
+    monkeypatch.undo()
+    world.restart()
+    world.run()
+    assert world.output("i1") == 1

@@ -32,6 +32,7 @@ __all__ = [
     "EventRaised",
     "ExecutionsPruned",
     "ExecutionsPrunedV2",
+    "FailureReason",
     "InstanceDeleted",
     "KeyValueCleared",
     "KeyValueSet",
@@ -198,12 +199,16 @@ class ChildScheduled(Body):
     input: Any = None
 
 
+FailureReason = Literal["application", "cancelled", "limit", "nondeterminism"]
+"""Whose failure it is: of the code, of who cancelled it, of the limits, of code that changed under its history."""
+
+
 class TurnFailed(Body):
     """A `runtime` instance ended with an error. `reason` says whose it is. Ends the turn's list."""
 
     kind: Literal["OrchestrationFailed"]
     error: str
-    reason: Literal["application", "cancelled", "limit", "nondeterminism"] = "application"
+    reason: FailureReason = "application"
 
 
 TurnEvent = Annotated[

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kvfold.producers.orchestration.store import DueTask
-from kvfold.schemas.errors import InvalidError, KvfoldError
+from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.orchestration import ActivityCompleted, ActivityFailed
 from kvfold.schemas.strict_json import decode_json, encode_json
 from kvfold.schemas.turn_limits import data_problem, fitting_error
 
-__all__ = ["ActivityContext", "InstanceReader", "PermanentError", "run_activity"]
+__all__ = ["ActivityContext", "InstanceReader", "PermanentError", "failed", "run_activity"]
 
 
 class PermanentError(Exception):
@@ -46,15 +46,24 @@ class ActivityContext:
     attempt: int
     client: InstanceReader
     _stopping: threading.Event = field(default_factory=threading.Event)
+    _beat: Callable[[], None] = lambda: None
 
     @property
     def stopping(self) -> bool:
         """The worker is to stop: an activity that can end early, and fail, should. It is tried again elsewhere."""
         return self._stopping.is_set()
 
+    def heartbeat(self) -> None:
+        """A sign of life: an attempt with a `heartbeat_timeout` that is silent for longer has failed."""
+        self._beat()
+
 
 def run_activity(
-    function: Any, task: DueTask, client: InstanceReader, stopping: threading.Event
+    function: Any,
+    task: DueTask,
+    client: InstanceReader,
+    stopping: threading.Event,
+    beat: Callable[[], None] = lambda: None,
 ) -> ActivityCompleted | ActivityFailed:
     """Runs one attempt, and says how it ended. Never raises on what the function does."""
     context = ActivityContext(
@@ -66,22 +75,19 @@ def run_activity(
         task.attempt,
         client,
         stopping,
+        beat,
     )
-    attempt_ms = task.data.get("attempt_ms")
     try:
         result = function(context, task.data.get("input"))
         if inspect.isawaitable(result):
-            result = asyncio.run(_within(result, attempt_ms))
+            result = asyncio.run(_within(result, task.data.get("attempt_ms")))
         data = decode_json(encode_json(result))
-    except TimeoutError:
-        return failed(task, f"the attempt took longer than {attempt_ms} ms")
     except PermanentError as error:
         return failed(task, str(error), retryable=False)
     except (InvalidError, TypeError) as error:
         return failed(task, f"{type(error).__name__}: {error}", retryable=not isinstance(error, InvalidError))
-    except Exception as error:
-        text = str(error) if isinstance(error, KvfoldError) or str(error) else type(error).__name__
-        return failed(task, text)
+    except BaseException as error:  # also what would end the thread: SystemExit, a cancelled task
+        return failed(task, str(error) or type(error).__name__)
     problem = data_problem("activity result", data)
     if problem is not None:
         return failed(task, problem, retryable=False)
@@ -93,8 +99,16 @@ def failed(task: DueTask, error: str, *, retryable: bool = True) -> ActivityFail
     return ActivityFailed.model_construct(**_place(task), error=fitting_error(error), retryable=retryable)
 
 
-async def _within(awaitable: Any, attempt_ms: int | None) -> Any:
-    return await asyncio.wait_for(awaitable, None if attempt_ms is None else attempt_ms / 1000)
+async def _within(awaitable: Awaitable[Any], attempt_ms: int | None) -> Any:
+    """Cancels the coroutine when its time is over; a time-out of its own is its own failure."""
+    limit = asyncio.timeout(None if attempt_ms is None else attempt_ms / 1000)
+    try:
+        async with limit:
+            return await awaitable
+    except TimeoutError as error:
+        if limit.expired():
+            raise TimeoutError(f"the attempt took longer than {attempt_ms} ms") from error
+        raise
 
 
 def _place(task: DueTask) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -113,9 +114,11 @@ class LiveExecution:
         return self._end is not None
 
     def close(self) -> None:
-        """Drops the code where it stands; nothing more of it runs."""
+        """Drops the code where it stands. What it does in its `finally` blocks then goes nowhere, and is not told."""
+        self._context.is_replaying = True
         if self._coroutine is not None:
-            self._coroutine.close()
+            with suppress(Exception):
+                self._coroutine.close()
 
     # --- the history again ---
 
@@ -222,7 +225,7 @@ class LiveExecution:
             if not isinstance(made, Coroutine):
                 raise ForeignAwaitError(made)
             self._coroutine = made
-        except Exception as error:
+        except BaseException as error:  # also what would end the worker's thread
             self._end = _failure(error)
             return
         self._resume(None)
@@ -296,7 +299,7 @@ class LiveExecution:
             self._end = OrchestrationContinuedAsNew(kind="OrchestrationContinuedAsNew", input=signal.input)
         except NondeterminismError:
             raise
-        except Exception as error:
+        except BaseException as error:
             self._end = _failure(error)
         self._awaited = None
 
@@ -309,7 +312,7 @@ def _completion(output: Any) -> TurnEvent:
     return OrchestrationCompleted(kind="OrchestrationCompleted", output=data)
 
 
-def _failure(error: Exception) -> TurnEvent:
+def _failure(error: BaseException) -> TurnEvent:
     if isinstance(error, OrchestrationCancelledError):
         return TurnFailed(kind="OrchestrationFailed", error=str(error), reason="cancelled")
     return _failed(str(error) or type(error).__name__)

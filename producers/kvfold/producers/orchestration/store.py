@@ -6,13 +6,27 @@ append the same, and the log decides. Leases stand outside the generations and m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kvfold.producers.orchestration.execution import RecordedEvent, WaitingMessage
+from kvfold.producers.outcomes import Decided
+from kvfold.schemas.mutation import Mutation
 
-__all__ = ["DueTask", "OutgoingMessage", "RunnableInstance", "WorkStore", "message_lease", "task_lease"]
+__all__ = [
+    "Append",
+    "DueTask",
+    "OutgoingMessage",
+    "RunnableInstance",
+    "WorkStore",
+    "message_lease",
+    "task_lease",
+]
+
+Append = Callable[[Mutation], "Future[Decided]"]
+"""Appends a mutation; the future is its outcome. Raises `InvalidError` where it is refused, and nothing was appended."""
 
 
 @dataclass(frozen=True, slots=True)

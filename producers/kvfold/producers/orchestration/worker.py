@@ -15,13 +15,15 @@ from typing import Final
 
 import structlog
 
+from kvfold.producers.orchestration.activities import Activities
 from kvfold.producers.orchestration.client import OrchestrationClient
+from kvfold.producers.orchestration.delivery import Messages, Timers
 from kvfold.producers.orchestration.observing import Observer
 from kvfold.producers.orchestration.postgres_store import PostgresWorkStore, work_pool
 from kvfold.producers.orchestration.registry import Registry
 from kvfold.producers.orchestration.tracing import Traces
+from kvfold.producers.orchestration.turns import Turns
 from kvfold.producers.orchestration.wake_ups import WakeUps
-from kvfold.producers.orchestration.work import Activities, Messages, Timers, Turns
 from kvfold.producers.outcomes import Decided
 from kvfold.producers.producer import Producer
 from kvfold.schemas.errors import KvfoldError
@@ -102,6 +104,7 @@ class Worker:
             self._loop("turns", lambda: self._turns.step(_TURNS_MAX), _POLL_S),
             self._loop("activities", lambda: self._activities.step(settings.activities_max), _POLL_S),
             self._loop("timers", lambda: self._timers.step(_MESSAGES_MAX), _TIMERS_POLL_S),
+            self._loop("time-outs", self._activities.expire, _TIMERS_POLL_S),
             self._loop("messages", lambda: self._messages.step(_MESSAGES_MAX), _POLL_S),
             threading.Thread(target=self._keep_leases, name="worker-leases", daemon=True),
         ]
@@ -137,6 +140,11 @@ class Worker:
                     done = step()
                 except KvfoldError as error:
                     _log.warning("work interrupted", work=what, code=error.code, reason=str(error))
+                    self._stopping.wait(_RETRY_S)
+                    continue
+                except Exception:
+                    # A mistake of ours: it is told, and the loop goes on.
+                    _log.exception("work broken", work=what)
                     self._stopping.wait(_RETRY_S)
                     continue
                 if done == 0:
