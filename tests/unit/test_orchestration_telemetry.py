@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
+import structlog
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -20,6 +24,7 @@ from kvfold.producers.orchestration.metrics import MetricsObserver
 from kvfold.producers.orchestration.observing import LoggingObserver, Observers
 from kvfold.producers.orchestration.registry import Registry
 from kvfold.producers.orchestration.tracing import RecordTraces
+from kvfold.producers.outcomes import Decided
 from kvfold.producers.trace_context import traceparent_in
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.names import orchestration_scope
@@ -72,6 +77,13 @@ async def bloated(ctx: OrchestrationContext, _: Any) -> None:
     ctx.set_value("small", SECRET)
     ctx.set_value("large", "ä" * 8_193)
     ctx.clear_value("large")
+
+
+@registry.orchestration
+async def naming(ctx: OrchestrationContext, _: Any) -> Any:
+    ctx.log("named", instance_id="x", execution_id="x", target="x", other=1)
+    await ctx.schedule_activity("echo")
+    return "done"
 
 
 @registry.activity
@@ -182,7 +194,7 @@ def test_logs_name_keys_and_never_values(replay_always: bool) -> None:
     with capture_logs() as logs:
         told.world.run(replay_always=replay_always)
     kv = [entry for entry in logs if entry["event"].startswith("kv.")]
-    i = {"instance_id": "i"}
+    i = {"instance_id": "i", "target": "duroxide::kv"}
     assert kv == [
         {"event": "kv.set", "log_level": "info", "key": "a", "value_len": len(SECRET), **i},
         {"event": "kv.set", "log_level": "info", "key": "b", "value_len": 2, **i},
@@ -196,6 +208,7 @@ def test_logs_name_keys_and_never_values(replay_always: bool) -> None:
         {"event": "kv.get", "log_level": "debug", "key": "c", "found": True, **i},
     ]
     halfway = [entry for entry in logs if entry["event"] == "halfway"]
+    i["target"] = "duroxide::runtime"
     assert halfway == [{"event": "halfway", "log_level": "info", "execution_id": 1, "rounds": 1, **i}]
     assert SECRET not in json.dumps(logs)
 
@@ -216,13 +229,102 @@ def test_a_refused_turn_is_a_warning_and_an_error() -> None:
         "max_bytes": 16_384,
     }
     failing = ", failing orchestration"
+    warning = {"log_level": "warning", "target": "duroxide::runtime"}
+    error = {"log_level": "error", "target": "duroxide::runtime"}
     assert [entry for entry in logs if "limit" in entry["event"]] == [
-        {"event": "KV key count exceeds limit", "log_level": "warning", **keys},
-        {"event": "KV key count exceeds limit" + failing, "log_level": "error", **keys},
-        {"event": "KV value exceeds size limit", "log_level": "warning", **value},
-        {"event": "KV value exceeds size limit" + failing, "log_level": "error", **value},
+        {"event": "KV key count exceeds limit", **warning, **keys},
+        {"event": "KV key count exceeds limit" + failing, **error, **keys},
+        {"event": "KV value exceeds size limit", **warning, **value},
+        {"event": "KV value exceeds size limit" + failing, **error, **value},
     ]
     assert SECRET not in json.dumps(logs)
+
+
+class Beaten(World):
+    """A worker that another one is always quicker than: between its turn and its append the other does its own."""
+
+    other: World
+
+    def append(self, mutation: Mutation) -> Future[Decided]:
+        """The other first."""
+        self.other.turns.step(10)
+        return super().append(mutation)
+
+
+@pytest.mark.row("O28")
+@pytest.mark.row("O23")
+@pytest.mark.parametrize("name", ["hoarding", "bloated"])
+def test_a_refused_turn_is_told_once_of_two_workers_that_ran_it(name: str) -> None:
+    told = Told()
+    beaten = Beaten(registry, observer=told.world.observer)
+    beaten.other, beaten.projection, beaten.log = told.world, told.world.projection, told.world.log
+    told.world.start("i", name)
+    with capture_logs() as logs:
+        assert beaten.turns.step(10) == 1
+    outcomes = {
+        dict(point)["outcome"]: count for point, count in told.metrics()["kvfold.worker.turns"].items()
+    }
+    assert sum(outcomes.values()) == 2 and outcomes["applied"] == 1, "both ran it, and one of them in vain"
+    assert [entry["log_level"] for entry in logs if "exceeds" in entry["event"]] == ["warning", "error"]
+    limits = [points for found, points in told.metrics().items() if "limit_exceeded" in found]
+    assert limits == [{(): 1}]
+
+
+@pytest.mark.row("O28")
+def test_a_refused_turn_is_told_when_others_have_pushed_its_execution_out_of_memory() -> None:
+    told = Told()
+    told.world.live_max = 1
+    told.world.restart()
+    for number in range(3):
+        told.world.start(f"h{number}", "hoarding")
+    told.world.turns.step(10)
+    assert told.metrics()["duroxide.kv.limit_exceeded.key_count"] == {(): 3}
+
+
+def test_executions_in_memory_are_counted_and_leave_it_when_they_end() -> None:
+    told = Told()
+    told.world.start("i", "keeping", 1)
+    told.world.start("f", "failing")
+    told.world.start("h", "hoarding")
+    told.world.turns.step(10)
+    assert told.metrics()["kvfold.worker.executions.live"] == {(): 2}, "a refused turn has ended its own"
+    told.world.run()
+    assert told.metrics()["kvfold.worker.executions.live"] == {(): 0}
+
+
+@pytest.mark.row("O21")
+@pytest.mark.parametrize("replay_always", [False, True])
+def test_code_may_log_fields_that_are_named_like_ours(replay_always: bool) -> None:
+    told = Told()
+    told.world.start("i", "naming")
+    with capture_logs() as logs:
+        told.world.run(replay_always=replay_always)
+    assert told.world.output("i") == "done"
+    ours = {"instance_id": "i", "execution_id": 1, "target": "duroxide::runtime", "log_level": "info"}
+    assert [entry for entry in logs if entry["event"] == "named"] == [{"event": "named", "other": 1, **ours}]
+
+
+@pytest.mark.row("O28")
+def test_the_target_stands_in_the_lines_that_a_worker_writes() -> None:
+    found = io.StringIO()
+    before = structlog.get_config()
+    told = Told()
+    told.world.start("h", "hoarding")
+    try:
+        structlog.configure(
+            processors=[structlog.stdlib.add_log_level, structlog.processors.JSONRenderer()],
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            logger_factory=structlog.PrintLoggerFactory(file=found),
+            cache_logger_on_first_use=False,
+        )
+        told.world.run()
+    finally:
+        structlog.configure(**before)
+    lines = [json.loads(line) for line in found.getvalue().splitlines()]
+    assert [(line["level"], line["target"]) for line in lines] == [
+        ("warning", "duroxide::runtime"),
+        ("error", "duroxide::runtime"),
+    ]
 
 
 # --- traces ---

@@ -43,7 +43,13 @@ from kvfold.schemas.orchestration import (
     TurnFailed,
 )
 from kvfold.schemas.strict_json import decode_json, encode_json
-from kvfold.schemas.turn_limits import fitting_error, key_value_violation, turn_problem
+from kvfold.schemas.turn_limits import (
+    KeyCountExceeded,
+    ValueTooLarge,
+    fitting_error,
+    key_value_violation,
+    turn_problem,
+)
 
 __all__ = ["Begun", "LiveExecution", "OrchestrationFunction", "RecordedEvent", "WaitingMessage"]
 
@@ -105,13 +111,15 @@ class LiveExecution:
         self._awaited: DurableFuture[Any] | None = None
         self._asked: dict[int, tuple[TurnEvent, DurableFuture[Any]]] = {}
         self._end: TurnEvent | None = None
+        self._problem: str | None = None
+        self._violation: KeyCountExceeded | ValueTooLarge | None = None
         self._keys = tuple(begun.kv)
         self._children = begun.children
 
     @property
     def has_ended(self) -> bool:
-        """Whether the code has ended this execution."""
-        return self._end is not None
+        """Whether the code, or a limit, has ended this execution."""
+        return self._end is not None or self._problem is not None
 
     def close(self) -> None:
         """Drops the code where it stands. What it does in its `finally` blocks then goes nowhere, and is not told."""
@@ -195,12 +203,10 @@ class LiveExecution:
             consumed=tuple(consumed),
             events=tuple(events),
         )
-        problem = turn_problem(turn, self._keys, children=self._children)
-        if problem is not None:
-            violation = key_value_violation(events, self._keys)
-            if violation is not None:
-                self._observer.limit_exceeded(context, violation)
-            failed = TurnFailed(kind="OrchestrationFailed", error=problem, reason="limit")
+        self._problem = turn_problem(turn, self._keys, children=self._children)
+        if self._problem is not None:
+            self._violation = key_value_violation(events, self._keys)
+            failed = TurnFailed(kind="OrchestrationFailed", error=self._problem, reason="limit")
             return turn.model_copy(update={"events": (failed,)})
         first = self.history_length + len(consumed) + 1
         for number, (action, future) in enumerate(actions, first):
@@ -209,8 +215,14 @@ class LiveExecution:
         self.history_length += len(consumed) + len(events)
         self._children += sum(1 for event in events if event.kind == "ChildScheduled")
         self._keep()
-        self._observer.turn_ran(context)
         return turn
+
+    def applied(self) -> None:
+        """The log took the turn that ran last: only now is the observer told of it, as another worker may be first."""
+        if self._violation is not None:
+            self._observer.limit_exceeded(self._context, self._violation)
+        elif self._problem is None:
+            self._observer.turn_ran(self._context)
 
     def _keep(self) -> None:
         self._keys = tuple(self._context.values)

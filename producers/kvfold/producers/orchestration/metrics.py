@@ -47,6 +47,9 @@ class MetricsObserver(Observer):
             "duroxide.kv.limit_exceeded.value_size", description="Turns refused for the size of a value"
         )
         self._turns = meter.create_counter("kvfold.worker.turns", description="Turns, by what was decided")
+        self._live = meter.create_gauge(
+            "kvfold.worker.executions.live", description="Executions in memory between their turns"
+        )
         self._activities = meter.create_counter(
             "kvfold.worker.activities", description="Attempts of activities, by how they ended"
         )
@@ -107,6 +110,10 @@ class MetricsObserver(Observer):
         """`kvfold.worker.turns`."""
         outcome = "unknown" if status is None else status.value
         self._turns.add(1, {"orchestration": instance.name, "outcome": outcome})
+
+    def live_counted(self, count: int) -> None:
+        """`kvfold.worker.executions.live`."""
+        self._live.set(count)
 
     def activity_began(self, task: DueTask) -> None:
         """`kvfold.worker.activities.running`."""

@@ -20,8 +20,9 @@ __all__ = ["ActivityOutcome", "LoggingObserver", "Observer", "Observers"]
 ActivityOutcome = Literal["completed", "failed", "unknown"]
 """How an attempt ended; `unknown` where it is not known whether the log has its end."""
 
-_kv: Final = structlog.get_logger("duroxide::kv")
-_runtime: Final = structlog.get_logger("duroxide::runtime")
+# A field, as the renderers show no logger's name.
+_kv: Final = structlog.get_logger(target="duroxide::kv")
+_runtime: Final = structlog.get_logger(target="duroxide::runtime")
 
 
 class Observer:
@@ -53,15 +54,21 @@ class Observer:
     # --- by the worker ---
 
     def turn_ran(self, context: OrchestrationContext) -> None:
-        """A turn ran, and is within the limits; `context.values` are the keys after it."""
+        """A turn that is within the limits was applied; `context.values` are the keys after it."""
 
     def limit_exceeded(
         self, context: OrchestrationContext, violation: KeyCountExceeded | ValueTooLarge
     ) -> None:
-        """A turn ran, and is refused for its keys and values: its instance fails (rows O17, O18)."""
+        """A turn was refused for its keys and values, and its instance has failed (rows O17, O18).
+
+        Told by the one worker whose turn the log took, however many ran it; by none if that one did not learn of it.
+        """
 
     def turn_settled(self, instance: RunnableInstance, status: DecisionStatus | None) -> None:
         """A turn was decided; None where the worker did not learn how."""
+
+    def live_counted(self, count: int) -> None:
+        """How many executions the worker has in memory now."""
 
     def activity_began(self, task: DueTask) -> None:
         """An attempt began."""
@@ -101,7 +108,9 @@ class LoggingObserver(Observer):
 
     def logged(self, context: OrchestrationContext, event: str, fields: Mapping[str, Any]) -> None:
         """What the code logged, with the instance and its execution."""
-        _runtime.info(event, instance_id=context.instance_id, execution_id=context.execution_id, **fields)
+        # One dictionary: a field of the code that is named like ours must not raise, as it would not in a replay.
+        ours = {"instance_id": context.instance_id, "execution_id": context.execution_id}
+        _runtime.info(event, **{**fields, **ours, "target": "duroxide::runtime"})
 
     def limit_exceeded(
         self, context: OrchestrationContext, violation: KeyCountExceeded | ValueTooLarge

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -26,6 +27,14 @@ __all__ = ["Turns"]
 
 _logger: Final = structlog.get_logger(__name__)
 _LIVE_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A turn that was appended. `live` is what ran it; None where what was appended is not its turn."""
+
+    outcome: Future[Decided]
+    live: LiveExecution | None
 
 
 class Turns:
@@ -54,13 +63,13 @@ class Turns:
     def step(self, limit: int) -> int:
         """Runs a turn of each of at most `limit` runnable instances; gives how many there were."""
         found = self._store.runnable(self._registry.orchestrations.keys(), limit)
-        asked: list[tuple[RunnableInstance, TracedWork, Future[Decided]]] = []
+        asked: list[tuple[RunnableInstance, TracedWork, _Asked]] = []
         broken: set[str] = set()
         try:
             for instance in found:
                 traced = self._traces.turn(instance)
                 try:
-                    outcome = self._run(instance, traced)
+                    ran = self._run(instance, traced)
                 except KvfoldError:
                     raise
                 except Exception:
@@ -69,14 +78,15 @@ class Turns:
                     self._drop(instance.scope)
                     broken.add(instance.scope)
                     continue
-                if outcome is None:
+                if ran is None:
                     traced.end("conflict")
                 else:
-                    asked.append((instance, traced, outcome))
-            for instance, traced, outcome in asked:
-                self._settle(instance, traced, outcome)
+                    asked.append((instance, traced, ran))
+            for instance, traced, ran in asked:
+                self._settle(instance, traced, ran)
         finally:
             self._store.release([instance.scope for instance in found if instance.scope not in broken])
+        self._observer.live_counted(len(self._live))
         return len(found)
 
     def close(self) -> None:
@@ -84,16 +94,19 @@ class Turns:
         while self._live:
             self._live.popitem()[1].close()
 
-    def _run(self, instance: RunnableInstance, traced: TracedWork) -> Future[Decided] | None:
+    def _run(self, instance: RunnableInstance, traced: TracedWork) -> _Asked | None:
         """Runs and appends a turn; None where the instance has moved on."""
         turn = self._turn(instance)
         if turn is None:
             return None
         traced.consumed(turn.consumed)
+        # Taken here: by the time the turn is decided, others may have pushed it out of memory.
+        live = self._live.get(instance.scope)
         try:
-            return self._append(traced.stamped(messages.turn(instance.scope, turn)))
+            return _Asked(self._append(traced.stamped(messages.turn(instance.scope, turn))), live)
         except InvalidError as error:
-            return self._append(traced.stamped(self._unacceptable(instance, error.code, str(error))))
+            mutation = self._unacceptable(instance, error.code, str(error))
+            return _Asked(self._append(traced.stamped(mutation)), None)
 
     def _turn(self, instance: RunnableInstance) -> Turn | None:
         try:
@@ -131,10 +144,12 @@ class Turns:
             self._live.popitem(last=False)[1].close()
         return live
 
-    def _settle(self, instance: RunnableInstance, traced: TracedWork, outcome: Future[Decided]) -> None:
+    def _settle(self, instance: RunnableInstance, traced: TracedWork, asked: _Asked) -> None:
+        live = asked.live
         try:
-            decided = outcome.result()
+            decided = asked.outcome.result()
             if _was_refused(decided.decision):
+                live = None
                 decision = decided.decision
                 mutation = self._unacceptable(instance, decision.code or "", decision.detail or "")
                 decided = self._append(traced.stamped(mutation)).result()
@@ -149,8 +164,10 @@ class Turns:
         if decision.status is not DecisionStatus.APPLIED:
             self._drop(instance.scope)
             _logger.info("turn dropped", instance_id=instance.instance_id, code=decision.code)
-        elif (live := self._live.get(instance.scope)) is not None and live.has_ended:
-            self._drop(instance.scope)
+        elif live is not None:
+            live.applied()
+            if live.has_ended:
+                self._drop(instance.scope)
 
     def _tell(
         self,
