@@ -80,6 +80,13 @@ async def bloated(ctx: OrchestrationContext, _: Any) -> None:
 
 
 @registry.orchestration
+async def hoarding_and_waiting(ctx: OrchestrationContext, _: Any) -> None:
+    for number in range(11):
+        ctx.set_value(f"k{number}", SECRET)
+    await ctx.wait_for_event("never")
+
+
+@registry.orchestration
 async def naming(ctx: OrchestrationContext, _: Any) -> Any:
     ctx.log("named", instance_id="x", execution_id="x", target="x", other=1)
     await ctx.schedule_activity("echo")
@@ -285,9 +292,11 @@ def test_executions_in_memory_are_counted_and_leave_it_when_they_end() -> None:
     told = Told()
     told.world.start("i", "keeping", 1)
     told.world.start("f", "failing")
-    told.world.start("h", "hoarding")
+    told.world.start("h", "hoarding_and_waiting")
     told.world.turns.step(10)
-    assert told.metrics()["kvfold.worker.executions.live"] == {(): 2}, "a refused turn has ended its own"
+    assert told.metrics()["kvfold.worker.executions.live"] == {(): 2}, (
+        "a refused turn has ended its execution"
+    )
     told.world.run()
     assert told.metrics()["kvfold.worker.executions.live"] == {(): 0}
 
