@@ -573,7 +573,7 @@ def test_a_turn_that_no_log_accepts_fails_its_instance_and_not_the_others(
         world.restart()
     world.start("too-much", "main", 5)
     world.start("fine", "main", 2)
-    world.run()
+    world.run(steps_max=20)
     failed = world.instance("too-much")
     assert failed.status == "Failed" and failed.failure is not None
     assert "the turn is not accepted" in failed.failure and "too-large" in failed.failure
