@@ -73,6 +73,21 @@ class KvfoldClient:
         # Merged, since `params` would put them in the place of a query that is there: a key's, for one.
         return self._asked("GET", str(httpx.URL(url).copy_merge_params(given)) if given else url)
 
+    def pages(self, url: str, **parameters: str | int | None) -> Iterator[dict[str, Any]]:
+        """Every page of a listing, each by a `get` when it is asked for. Raises as `get`.
+
+        A time in `as_of` is looked up for the first page; all others are of the same position.
+        """
+        while True:
+            answer = self.get(url, **parameters)
+            page: dict[str, Any] = answer.json()
+            yield page
+            if page["next_cursor"] is None:
+                return
+            parameters["cursor"] = page["next_cursor"]
+            if parameters.get("as_of") is not None:
+                parameters["as_of"] = answer.headers["X-Kvfold-Position"]
+
     @contextmanager
     def stream(self, url: str, **parameters: str | int | None) -> Iterator[httpx.Response]:
         """As `get`, with the answer's body still to be read: it breaks off with `ServerAwayError` where the server does."""

@@ -48,16 +48,11 @@ def list_namespaces(prefix: str | None, as_json: bool) -> None:
     """
     from kvfold.schemas.names import capsule_scope
 
-    cursor: str | None = None
     with _client() as client:
-        while True:
-            page = client.get("/v1/capsules", prefix=prefix, cursor=cursor, limit=_PAGE_LIMIT).json()
+        for page in client.pages("/v1/capsules", prefix=prefix, limit=_PAGE_LIMIT):
             for found in page["capsules"]:
                 scope = capsule_scope(found["principal"], found["capsule_id"])
                 _tell({"scope": scope} | found, as_json=as_json)
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return
 
 
 @capsule.command

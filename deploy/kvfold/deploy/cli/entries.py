@@ -194,26 +194,16 @@ def _entries(
         namespace = namespace or _NAMESPACE_DEFAULT
     else:
         _refuse_namespace(namespace)
-    page_limit = min(limit or _PAGE_LIMIT, _PAGE_LIMIT)
-    cursor: str | None = None
-    while True:
-        answer = client.get(
-            collection,
-            namespace=namespace,
-            prefix=prefix or None,
-            cursor=cursor,
-            limit=page_limit,
-            as_of=as_of,
-        )
-        page = answer.json()
-        if as_of is not None:
-            # A time was looked up for the first page; all others are of the same position.
-            as_of = answer.headers["X-Kvfold-Position"]
+    pages = client.pages(
+        collection,
+        namespace=namespace,
+        prefix=prefix or None,
+        limit=min(limit or _PAGE_LIMIT, _PAGE_LIMIT),
+        as_of=as_of,
+    )
+    for page in pages:
         for entry in page["objects" if of_deployment else "keys"]:
             yield entry if of_deployment else {"key": entry}
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return
 
 
 def _instance_entries(snapshot: Any, prefix: str) -> Iterator[dict[str, Any]]:

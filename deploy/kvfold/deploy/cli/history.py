@@ -56,19 +56,14 @@ def _entries(
 ) -> Iterator[dict[str, Any]]:
     from urllib.parse import quote
 
-    cursor: str | None = None
-    while True:
-        page = client.get(
-            f"/v1/history/{family}/{quote(scope, safe='')}",
-            key=key,
-            namespace=namespace,
-            cursor=cursor,
-            limit=min(limit, _PAGE_LIMIT),
-        ).json()
+    pages = client.pages(
+        f"/v1/history/{family}/{quote(scope, safe='')}",
+        key=key,
+        namespace=namespace,
+        limit=min(limit, _PAGE_LIMIT),
+    )
+    for page in pages:
         yield from page["history"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return
 
 
 def _sentence(entry: dict[str, Any]) -> str:

@@ -186,19 +186,14 @@ def _instance(asked: KvfoldClient, url: str, instance_id: str, **parameters: str
 def _listed(
     asked: KvfoldClient, status: str | None, prefix: str, limit: int | None
 ) -> Iterator[dict[str, Any]]:
-    cursor: str | None = None
-    while True:
-        page = asked.get(
-            "/v1/instances",
-            status=status,
-            prefix=prefix or None,
-            cursor=cursor,
-            limit=min(limit or _PAGE_LIMIT, _PAGE_LIMIT),
-        ).json()
+    pages = asked.pages(
+        "/v1/instances",
+        status=status,
+        prefix=prefix or None,
+        limit=min(limit or _PAGE_LIMIT, _PAGE_LIMIT),
+    )
+    for page in pages:
         yield from page["instances"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return
 
 
 def _line(facts: dict[str, Any]) -> str:
