@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, get_current_span, set_span_in_context
+from opentelemetry.trace import Span, SpanContext, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from kvfold.schemas.record import Record
 
-__all__ = ["context_of", "link_to", "traceparent_in", "traceparent_of"]
+__all__ = ["context_of", "span_context_of", "traceparent_in", "traceparent_of"]
 
 _RECORD_HEADER: Final = "ce_traceparent"
 _HEADER: Final = "traceparent"
@@ -29,10 +29,10 @@ def context_of(traceparent: str | None) -> Context:
     return _W3C.extract({} if traceparent is None else {_HEADER: traceparent}, Context())
 
 
-def link_to(traceparent: str | None) -> Link | None:
-    """A link to the span that a record names."""
+def span_context_of(traceparent: str | None) -> SpanContext | None:
+    """The span that a record names; None where it names none, or is malformed."""
     context = get_current_span(context_of(traceparent)).get_span_context()
-    return Link(context) if context.is_valid else None
+    return context if context.is_valid else None
 
 
 def traceparent_in(record: Record) -> str | None:

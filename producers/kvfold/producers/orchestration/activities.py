@@ -73,8 +73,8 @@ class Activities:
         self._observer = observer
         self._traces = traces
         self._lock = threading.Lock()
-        self._taken: set[str] = set()
-        self._attempts: dict[str, _Attempt] = {}
+        # By lease; None until the attempt's thread has begun with it.
+        self._attempts: dict[str, _Attempt | None] = {}
         self.stopping = threading.Event()
 
     def step(self, limit: int) -> int:
@@ -83,22 +83,22 @@ class Activities:
         tasks = self._store.due_activities(self._registry.activities.keys(), free) if free > 0 else ()
         for task in tasks:
             with self._lock:
-                self._taken.add(task_lease(task))
+                self._attempts[task_lease(task)] = None
             self._executor.submit(self._run, task)
         return len(tasks)
 
     @property
     def running(self) -> int:
         """How many run now."""
-        return len(self._taken)
+        return len(self._attempts)
 
     def renew(self) -> None:
         """Keeps the leases of those that run and are not given up: the worker's own heartbeat."""
         with self._lock:
             leases = [
                 lease
-                for lease in self._taken
-                if (attempt := self._attempts.get(lease)) is None or not attempt.is_given_up
+                for lease, attempt in self._attempts.items()
+                if attempt is None or not attempt.is_given_up
             ]
         if leases:
             self._store.renew(leases)
@@ -112,7 +112,9 @@ class Activities:
             late = [
                 (attempt, reason)
                 for attempt in self._attempts.values()
-                if not attempt.is_given_up and (reason := attempt.overdue()) is not None
+                if attempt is not None
+                and not attempt.is_given_up
+                and (reason := attempt.overdue()) is not None
             ]
             for attempt, _ in late:
                 attempt.is_given_up = True
@@ -164,5 +166,4 @@ class Activities:
 
     def _forget(self, lease: str) -> None:
         with self._lock:
-            self._taken.discard(lease)
             self._attempts.pop(lease, None)

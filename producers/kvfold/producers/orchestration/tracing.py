@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -27,7 +27,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, use_
 
 from kvfold.log.port import Log, LogReader
 from kvfold.producers.orchestration.store import DueTask, OutgoingMessage, RunnableInstance
-from kvfold.producers.trace_context import context_of, link_to, traceparent_in, traceparent_of
+from kvfold.producers.trace_context import context_of, span_context_of, traceparent_in, traceparent_of
 from kvfold.schemas.errors import KvfoldError
 from kvfold.schemas.mutation import Mutation
 from kvfold.schemas.partitioning import partition_of
@@ -157,36 +157,29 @@ class RecordTraces(Traces):
 
     def turn(self, instance: RunnableInstance) -> TracedWork:
         """As the class says."""
-        span = self._tracer.start_span(
-            f"turn {instance.name}",
-            context_of(self._contexts.find(instance.scope, instance.incarnation)),
-            SpanKind.CONSUMER,
-            {
-                "kvfold.instance_id": instance.instance_id,
-                "kvfold.execution_id": instance.execution_id,
-                "kvfold.history_length": instance.history_length,
-            },
-        )
-        return _Traced(span, instance.scope, self._contexts)
+        attributes = {"kvfold.history_length": instance.history_length}
+        return self._begun(f"turn {instance.name}", instance, instance.incarnation, attributes)
 
     def activity(self, task: DueTask) -> TracedWork:
         """As the class says."""
-        span = self._tracer.start_span(
-            f"activity {task.name}",
-            context_of(self._contexts.find(task.scope, task.record_offset)),
-            SpanKind.CONSUMER,
-            {
-                "kvfold.instance_id": task.instance_id,
-                "kvfold.execution_id": task.execution_id,
-                "kvfold.event_id": task.event_id,
-                "kvfold.attempt": task.attempt,
-            },
-        )
-        return _Traced(span, task.scope, self._contexts)
+        attributes = {"kvfold.event_id": task.event_id, "kvfold.attempt": task.attempt}
+        return self._begun(f"activity {task.name}", task, task.record_offset, attributes)
 
     def sent_by(self, message: OutgoingMessage) -> str | None:
         """As the class says."""
         return self._contexts.find(message.scope, message.record_offset)
+
+    def _begun(
+        self, name: str, work: RunnableInstance | DueTask, caused_by: int, attributes: Mapping[str, int]
+    ) -> TracedWork:
+        """A span below that of the record at `caused_by`."""
+        ids: dict[str, str | int] = {
+            "kvfold.instance_id": work.instance_id,
+            "kvfold.execution_id": work.execution_id,
+        }
+        parent = context_of(self._contexts.find(work.scope, caused_by))
+        span = self._tracer.start_span(name, parent, SpanKind.CONSUMER, {**ids, **attributes})
+        return _Traced(span, work.scope, self._contexts)
 
 
 class _Traced(TracedWork):
@@ -200,9 +193,9 @@ class _Traced(TracedWork):
         if not self._span.is_recording():
             return
         for offset in islice(offsets, _LINKS_MAX):
-            link = link_to(self._contexts.find(self._scope, offset))
-            if link is not None:
-                self._span.add_link(link.context)
+            context = span_context_of(self._contexts.find(self._scope, offset))
+            if context is not None:
+                self._span.add_link(context)
 
     def current(self) -> AbstractContextManager[object]:
         return use_span(self._span, record_exception=False, set_status_on_exception=False)
