@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from time import monotonic, sleep
 from typing import Final, Protocol, TypeVar
 
@@ -13,6 +13,7 @@ from kvfold.reads.query import Query, Read
 from kvfold.schemas.errors import InvalidError, NotUpToPositionError
 from kvfold.schemas.limits import OPEN_WAIT_SECONDS_MAX
 from kvfold.schemas.position import Position
+from kvfold.schemas.times import milliseconds_of
 
 __all__ = ["AsOf", "OwnWritesReader", "QueryReader"]
 
@@ -20,7 +21,6 @@ AsOf = Position | datetime | None
 """Which past to read: a position of the scope's partition, or a time with its zone; None = now."""
 
 T = TypeVar("T")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ROUNDS_MAX: Final = 8
 _PAUSE_S_MIN: Final = 0.002
 _PAUSE_S_MAX: Final = 0.05
@@ -150,5 +150,5 @@ class OwnWritesReader:
                     raise InvalidError(f"the time {as_of} has no zone", code="malformed-as-of")
                 if as_of > datetime.now(UTC):
                     raise InvalidError(f"the time {as_of} is in the future", code="as-of-in-future")
-                time_ms = (as_of - _EPOCH) // timedelta(milliseconds=1)
+                time_ms = milliseconds_of(as_of)
                 return self.read(scope, lambda partition: offset_at_time(time_ms, partition=partition))

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from kvfold.http.call import Call
@@ -20,6 +20,7 @@ from kvfold.query_api.context import ReadContext
 from kvfold.reads.as_of import offset_at_time
 from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.position import parse_positions
+from kvfold.schemas.times import milliseconds_of
 
 __all__ = ["AS_OF", "AS_OF_CODES", "AS_OF_EVERYWHERE", "GONE", "as_of_everywhere", "as_of_offset"]
 
@@ -41,10 +42,6 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[
 _ACCEPTED: Final = (
     "a position such as 3:1042 or a time such as 2026-01-31T12:00:00Z is accepted, its + written as %2B"
 )
-
-
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 async def as_of_offset(context: ReadContext, call: Call, *, partition: int) -> int | None:
@@ -113,7 +110,7 @@ def _time_ms(text: str) -> int:
     try:
         # Beyond microseconds Python reads nothing; effective times are whole milliseconds anyway.
         at = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text.upper()))
-        time_ms = (at - _EPOCH) // _MILLISECOND
+        time_ms = milliseconds_of(at)
     except (ValueError, OverflowError):
         raise problem from None
     if time_ms > time.time() * 1_000:

@@ -169,10 +169,12 @@ def _value(context: ReadContext) -> Route:
         partition = await context.reader.partition("o:" + name)
         as_of = await as_of_offset(context, call, partition=partition)
         if wait_s > 0 and as_of is None:  # the past does not change
-            awaited = awaited_value(name, key, partition=partition)
-            await read_until(context, call, awaited, _is_settled, wait_s=wait_s)
-        query = instance_value(name, key, partition=partition, as_of=as_of)
-        read = await context.reads.read(call, query)
+            query = awaited_value(name, key, partition=partition)
+            awaited = await read_until(context, call, query, _is_settled, wait_s=wait_s)
+            read = Read(awaited.value.value, awaited.positions, awaited.generation)
+        else:
+            value = instance_value(name, key, partition=partition, as_of=as_of)
+            read = await context.reads.read(call, value)
         entry = found(read, "such instance or key")
         return json_response({"key": key, "value": entry.value, "execution_id": entry.execution_id}, read)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
 from typing import Annotated, Final, Literal, TypeVar
 from urllib.parse import quote
 
@@ -201,11 +200,10 @@ async def prune_instances(context: GatewayContext, call: Call) -> Response:
 def _prune_many(
     context: GatewayContext, reader: _LoopReader, body: BulkPruneBody, actor: str | None
 ) -> BulkPrunedDocument:
-    older_than: datetime | None = body.older_than
     pruned = prune_many(
         context.producer,
         OwnWritesReader(context.producer, reader, timeout_s=context.write_timeout_s),
-        older_than=older_than,
+        older_than=body.older_than,
         keep_last=body.keep_last,
         prefix=body.prefix,
         limit=body.limit,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from kvfold.producers import mutations
@@ -21,12 +21,12 @@ from kvfold.schemas.errors import InvalidError
 from kvfold.schemas.limits import PAGE_LIMIT_MAX
 from kvfold.schemas.names import check_orchestration_name, orchestration_scope
 from kvfold.schemas.outcome import DecisionStatus
+from kvfold.schemas.times import milliseconds_of
 
 __all__ = ["BulkPruned", "check_prefix", "prune_many"]
 
 _IN_FLIGHT_MAX: Final = 64
 _COUNT_MAX: Final = 2**31 - 1
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _milliseconds(time: datetime | None) -> int | None:
         return None
     if time.utcoffset() is None:
         raise InvalidError(f"the time {time} has no zone", code="malformed-older-than")
-    return (time - _EPOCH) // timedelta(milliseconds=1)
+    return milliseconds_of(time)
 
 
 def _batches(instances: Sequence[Prunable]) -> Iterator[Sequence[Prunable]]:
