@@ -58,6 +58,17 @@ class DevProcess(KvfoldProcess):
             terminate(pid, first=signal.SIGINT, timeout_s=20.0)
 
 
+def worker_process(dev: DevProcess, folder: Path, app: str, name: str, **settings: str) -> KvfoldProcess:
+    """`kvfold worker` of this name beside a `kvfold dev`, with an application of the folder."""
+    environment = {
+        "KVFOLD_POSTGRES": (dev.data / "dsn").read_text("utf-8"),
+        "KVFOLD_OWNER": name,
+        "PYTHONPATH": str(folder),
+        **settings,
+    }
+    return KvfoldProcess("worker", "--app", app, environment=environment, output=folder / f"{name}.log")
+
+
 class Stack:
     """A gateway and some projectors as processes of their own, over one Postgres and one log."""
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from e2e.snippets import run_snippet
-from e2e.stack import DevProcess
+from e2e.stack import DevProcess, worker_process
 from kvfold.producers.client import Client
 from kvfold.producers.orchestration import OrchestrationClient
-from support.kvfold_process import KvfoldProcess, wait_until
+from support.kvfold_process import wait_until
 
 __all__: list[str] = []
 
@@ -40,22 +40,12 @@ def echo(ctx, input):
 """
 
 
-def worker(dev: DevProcess, folder: Path, app: str, name: str) -> KvfoldProcess:
-    """`kvfold worker` with an application in the folder."""
-    environment = {
-        "KVFOLD_POSTGRES": (dev.data / "dsn").read_text("utf-8"),
-        "KVFOLD_OWNER": name,
-        "PYTHONPATH": str(folder),
-    }
-    return KvfoldProcess("worker", "--app", app, environment=environment, output=folder / f"{name}.log")
-
-
 @pytest.mark.row("O27")
 def test_the_guides_application_and_client(dev: DevProcess, tmp_path: Path) -> None:
     application, *clients = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     assert len(clients) == 2
     (tmp_path / "orders.py").write_text(application)
-    with worker(dev, tmp_path, "orders:registry", "w1") as process:
+    with worker_process(dev, tmp_path, "orders:registry", "w1") as process:
         process.wait_for_event("worker started")
         for client in clients:
             run_snippet(dev, "python", client, tmp_path)
@@ -74,8 +64,8 @@ def test_workers_that_are_killed_leave_every_instance_to_the_others(dev: DevProc
     settings = {"KVFOLD_POSTGRES": (dev.data / "dsn").read_text("utf-8")}
     with (
         Client.from_env(settings, source="/tests") as kvfold,
-        worker(dev, tmp_path, "counting:registry", "left") as left,
-        worker(dev, tmp_path, "counting:registry", "right") as right,
+        worker_process(dev, tmp_path, "counting:registry", "left") as left,
+        worker_process(dev, tmp_path, "counting:registry", "right") as right,
     ):
         client = kvfold.orchestration()
         for process in (left, right):

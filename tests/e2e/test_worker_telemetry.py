@@ -15,9 +15,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.trace import TracerProvider
 
-from e2e.stack import DevProcess
+from e2e.stack import DevProcess, worker_process
 from kvfold.producers.client import Client
-from support.kvfold_process import KvfoldProcess, wait_until
+from support.kvfold_process import wait_until
 
 __all__: list[str] = []
 
@@ -88,18 +88,6 @@ def running(collector: Collector) -> Iterator[str]:
         thread.join()
 
 
-def worker(dev: DevProcess, folder: Path, registry: str, **settings: str) -> KvfoldProcess:
-    environment = {
-        "KVFOLD_POSTGRES": (dev.data / "dsn").read_text("utf-8"),
-        "KVFOLD_OWNER": registry,
-        "PYTHONPATH": str(folder),
-        **settings,
-    }
-    return KvfoldProcess(
-        "worker", "--app", f"shop:{registry}", environment=environment, output=folder / f"{registry}.log"
-    )
-
-
 @pytest.mark.row("O22")
 @pytest.mark.row("O27")
 def test_metrics_are_scraped_and_traces_sent(dev: DevProcess, tmp_path: Path) -> None:
@@ -111,8 +99,8 @@ def test_metrics_are_scraped_and_traces_sent(dev: DevProcess, tmp_path: Path) ->
     with running(collector) as endpoint, Client.from_env(settings, source="/tests") as kvfold:
         telemetry = {"KVFOLD_WORKER_TELEMETRY_PORT": "0", "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
         with (
-            worker(dev, tmp_path, "orchestrations", **telemetry) as turns,
-            worker(dev, tmp_path, "activities", **telemetry) as activities,
+            worker_process(dev, tmp_path, "shop:orchestrations", "turns", **telemetry) as turns,
+            worker_process(dev, tmp_path, "shop:activities", "activities", **telemetry) as activities,
         ):
             with tracer.start_as_current_span("checkout") as caller:
                 kvfold.orchestration().start("traced", "order", "what-it-costs")

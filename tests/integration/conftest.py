@@ -1,8 +1,9 @@
-"""Fixtures of the integration tests that work on generations: a log in Postgres, its catalogue, and a command's settings."""
+"""Fixtures of the integration tests: a log in Postgres, its catalogue, a command's settings; rows of a projection."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -12,6 +13,7 @@ from kvfold.log.port import Log
 from kvfold.log.postgres import PostgresLog
 from kvfold.log.settings import Settings
 from support.projection import set_up
+from support.projection_rows import ProjectionRows
 from support.projectors import postgres_log
 from support.rebuilds import settings_of
 
@@ -37,3 +39,10 @@ def connection(postgres_dsn: str, log: Log) -> Iterator[psycopg.Connection[Any]]
 def settings(postgres_dsn: str) -> Settings:
     """What a command on that database is told."""
     return settings_of(postgres_dsn)
+
+
+@pytest.fixture
+def rows(postgres_dsn: str) -> Iterator[ProjectionRows]:
+    """A projection whose rows the test writes itself."""
+    with closing(ProjectionRows(postgres_dsn)) as rows:
+        yield rows

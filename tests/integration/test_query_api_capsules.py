@@ -19,13 +19,6 @@ DEFAULT = 64 * 1024 * 1024
 
 
 @pytest.fixture
-def rows(postgres_dsn: str) -> Iterator[ProjectionRows]:
-    rows = ProjectionRows(postgres_dsn)
-    yield rows
-    rows.close()
-
-
-@pytest.fixture
 def api(postgres_dsn: str, rows: ProjectionRows) -> Iterator[AsgiClient]:
     with query_api(postgres_dsn) as client:
         yield client

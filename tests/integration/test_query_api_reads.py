@@ -33,13 +33,6 @@ def empty_api(postgres_admin_dsn: str) -> Iterator[AsgiClient]:
 
 
 @pytest.fixture
-def rows(postgres_dsn: str) -> Iterator[ProjectionRows]:
-    rows = ProjectionRows(postgres_dsn)
-    yield rows
-    rows.close()
-
-
-@pytest.fixture
 def api(postgres_dsn: str, rows: ProjectionRows) -> Iterator[AsgiClient]:
     with query_api(postgres_dsn) as client:
         yield client

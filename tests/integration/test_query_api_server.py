@@ -20,13 +20,6 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def rows(postgres_dsn: str) -> Iterator[ProjectionRows]:
-    rows = ProjectionRows(postgres_dsn)
-    yield rows
-    rows.close()
-
-
-@pytest.fixture
 def port(postgres_dsn: str, rows: ProjectionRows) -> Iterator[int]:
     app = query_api_app(read_context(postgres_dsn, pool_size=4))
     server = Server(app)

@@ -89,13 +89,6 @@ class AsyncDriver:
 Driver = SyncDriver | AsyncDriver
 
 
-@pytest.fixture
-def rows(postgres_dsn: str) -> Iterator[ProjectionRows]:
-    rows = ProjectionRows(postgres_dsn)
-    yield rows
-    rows.close()
-
-
 @pytest.fixture(params=[SyncDriver, AsyncDriver])
 def driver_type(request: pytest.FixtureRequest) -> type[Driver]:
     kind: type[Driver] = request.param

@@ -52,13 +52,6 @@ FILTERED = {
 SIGNS = {"offset_at_time": ">=", "history": ">=", "changes": ">"}
 
 
-@pytest.fixture
-def rows(postgres_dsn: str) -> Iterator[ProjectionRows]:
-    rows = ProjectionRows(postgres_dsn)
-    yield rows
-    rows.close()
-
-
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for child in plan.get("Plans", ()):

@@ -17,13 +17,6 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def rows(postgres_dsn: str) -> Iterator[ProjectionRows]:
-    rows = ProjectionRows(postgres_dsn)
-    yield rows
-    rows.close()
-
-
-@pytest.fixture
 def reader(postgres_dsn: str, rows: ProjectionRows) -> Iterator[Reader]:
     with read_pool(postgres_dsn, size_max=1) as pool:
         reader = Reader(pool)

@@ -31,13 +31,6 @@ LONG_S = 30.0  # a bound against hanging, never a measure
 
 
 @pytest.fixture
-def rows(postgres_dsn: str) -> Iterator[ProjectionRows]:
-    rows = ProjectionRows(postgres_dsn)
-    yield rows
-    rows.close()
-
-
-@pytest.fixture
 def waiter(postgres_dsn: str) -> Iterator[Waiter]:
     waiter = Waiter(postgres_dsn)
     yield waiter

@@ -143,12 +143,6 @@ class TestByHand:
     """Over rows that the test writes, so that no projector tells of them."""
 
     @pytest.fixture
-    def rows(self, postgres_dsn: str) -> Iterator[ProjectionRows]:
-        rows = ProjectionRows(postgres_dsn)
-        yield rows
-        rows.close()
-
-    @pytest.fixture
     def server(self, postgres_dsn: str, rows: ProjectionRows) -> Iterator[HttpServer]:
         with serving(postgres_dsn) as running:
             yield running
