@@ -72,25 +72,28 @@ def run_some(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
 
 def run_latency(stage: Stage, sizes: Sizes, tell: Tell) -> Result:
     """One at a time."""
-    rounds = []
-    with _opened(stage) as ways:
-        for number in range(1, sizes.orchestration_rounds + 1):
-            figure = median(ways.by_worker(sizes.writes, 1)) * 1_000
-            floor = median(ways.by_hand(sizes.writes, 1)) * 1_000
-            rounds.append(Round(figure, floor))
-            tell(f"round {number} of {sizes.orchestration_rounds}: {figure:.1f} ms, floor {floor:.1f} ms")
-    return Result.of(LATENCY, rounds)
+
+    def median_ms(way: _Times) -> float:
+        return median(way(sizes.writes, 1)) * 1_000
+
+    return _run(LATENCY, stage, sizes, tell, median_ms)
 
 
 def _run_together(
     spec: Spec, stage: Stage, sizes: Sizes, tell: Tell, *, in_flight: int, count: int
 ) -> Result:
+    return _run(spec, stage, sizes, tell, lambda way: _rate(way, count, in_flight))
+
+
+def _run(spec: Spec, stage: Stage, sizes: Sizes, tell: Tell, measure: Callable[[_Times], float]) -> Result:
     rounds = []
     with _opened(stage) as ways:
         for number in range(1, sizes.orchestration_rounds + 1):
-            figure, floor = (_rate(way, count, in_flight) for way in (ways.by_worker, ways.by_hand))
+            figure, floor = measure(ways.by_worker), measure(ways.by_hand)
             rounds.append(Round(figure, floor))
-            tell(f"round {number} of {sizes.orchestration_rounds}: {figure:.0f}/s, floor {floor:.0f}/s")
+            tell(
+                f"round {number} of {sizes.orchestration_rounds}: {figure:.1f} {spec.unit}, floor {floor:.1f}"
+            )
     return Result.of(spec, rounds)
 
 
